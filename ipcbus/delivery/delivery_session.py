@@ -126,14 +126,17 @@ class DeliverySession:
             if self._targets.pop(entry, None) is not None and self.gates is not None:
                 self.gates.leave(entry)
 
-    def receive_later(self, number: int, sink: Sink, now_ns: int, *, limited: bool = False) -> OwnHistory | None:
+    def receive_later(
+        self, number: int, sink: Sink, now_ns: int, *, alike: bool = True, wants_all: bool = True
+    ) -> OwnHistory | None:
         """Gives a topic that is received already to another sink, with what was sent before; call `begin_topic` next.
 
         Args:
             number: the session's number of the topic.
             sink: gets the messages.
             now_ns: the time.
-            limited: whether it does not want all of a late join that the others still wait for.
+            alike: whether it wants the late join that the others wait for, if they wait for one.
+            wants_all: whether it wants all messages that the others still wait for.
 
         Returns:
             The sink's own history, which a recovery has to bring; None when the sink simply joined the others, because
@@ -143,15 +146,14 @@ class DeliverySession:
         entry = None if main is None else self._enter(main, sink)
         if main is None or entry is None:
             return None
-        apart = limited and main.catches_up
-        if main.untouched and not main.has_past and not apart:
+        if main.untouched and (alike if main.joins_late else main.next_live == 0):
             main.set_sinks([*main.sinks, entry])
             return None
         own = RecoveringController(
             main.origin, number, main.rules, self, tally=self.demux.tally, budget=self._budget, floor=None
         )
         own.set_sinks([entry])
-        history = OwnHistory(main, own, entry, self, now_ns, limited=apart)
+        history = OwnHistory(main, own, entry, self, now_ns, wants_all=wants_all)
         if self.topic(number) is not main:  # a callback has closed the receivers of the topic meanwhile
             history.forget()
             self._leave([entry])
@@ -268,7 +270,7 @@ class DeliverySession:
         self.demux.count_lost(last - first + 1)
         # A receiver that loses the very first messages still gets BOS.
         self._begun = True
-        self._send_bos(controller)
+        self._send_bos_to_all(controller)
         for kind, begin, end in loss_events(first, last, burst=burst):
             self._report(controller, kind, begin, end)
         self._raise()

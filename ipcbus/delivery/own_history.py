@@ -1,10 +1,13 @@
 """The history of a receiver that is made when others of its topic, in the same context, receive already.
 
 The receiver has a controller of its own, which a recovery fills (`transport.topic_catch_up`) and which never sees a
-live message. Not in order, the receiver gets live messages from the topic's controller at once. In order, its own
-controller runs after the topic's. When it is near, what the others get is kept for the receiver, within bounds;
-when the history is complete, the receiver gets what was kept, and joins the others. A receiver that wants less than
-the others, whose late join runs, joins them when they have come to the messages that are live for it.
+live message: it brings the messages below the receiver's first live one, and the topic's controller the others. What
+the topic's controller still gives to the others of the messages below is not for this receiver (`tap`). A message in
+pieces on both sides, and a loss that touches the history, are left to the receiver's own controller.
+
+Not in order, the receiver gets live messages at once. In order, its own controller runs after the topic's. When it is
+near, what the others get is kept for the receiver, within bounds; when the history is complete, and the others have
+come to the messages that are live for the receiver, it gets what was kept, and joins them.
 """
 
 from __future__ import annotations
@@ -12,13 +15,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.delivery_rules import IN_ORDER
-from ipcbus.delivery.message_types import LOSSES, MessageType
+from ipcbus.delivery.message_types import LOSSES, MessageFlag, MessageType, loss_events
+from ipcbus.delivery.received_message import event
 from ipcbus.delivery.sink import Sink
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ipcbus.delivery.received_message import Message
     from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.delivery.slow_path import Failures
+
+_RECOVERED = MessageFlag.LATE_JOIN | MessageFlag.OTR
 
 
 class OwnHistory:
@@ -38,7 +46,7 @@ class OwnHistory:
         failures: Failures,
         now_ns: int,
         *,
-        limited: bool = False,
+        wants_all: bool,
     ) -> None:
         """Begins the history.
 
@@ -48,39 +56,45 @@ class OwnHistory:
             sink: the receiver's.
             failures: takes the exceptions of its callback.
             now_ns: the time.
-            limited: see `RecoveringController.begin_history`.
+            wants_all: whether the receiver wants all messages that the others still wait for.
         """
         self.controller, self.sink = controller, sink
         self._main, self._failures = main, failures
         self._in_order = main.rules.ordered == IN_ORDER
-        self.tap = Sink(self._keep, 1)
         self._kept: list[Message] = []
         self._tapping = False
         self.over = False
-        controller.begin_history(main, now_ns, limited=limited)
-        self._live_from = controller.live_floor or 0
-        if not self._in_order:
-            main.set_sinks([*main.sinks, sink])
+        self._live_from = main.first_live(brings_all=wants_all)
+        controller.begin_history(self._live_from, now_ns)
+        if self._in_order:
+            self.tap = Sink(self._keep, 1)
+        else:
+            self.tap = Sink(self._pass_on, 1, self if sink.pulls else None)
+            self._begin_tapping()
 
     def advance(self, now_ns: int) -> bool:
         """Goes on as far as possible; returns whether the receiver has its history and is one of the others now."""
         own, main = self.controller, self._main
-        if self.over or self.sink.closed or not own.is_promised:
+        if self.over or self.sink.closed:
             return self.over
+        self._learn(main.next_live)
+        live_from = self._live_from
+        if live_from is None or not own.is_promised:
+            return False
         if not self._in_order:
-            self.over = own.settled
+            if own.is_complete and main.is_settled_below(live_from):
+                self._join()
             return self.over
         if self._tapping and 0 < main.rules.waiting_max < len(self._kept):
             self._stop_tapping()
         if not self._tapping:
             self._follow(now_ns)
-        ahead = max(0, self._live_from - main.boundary)  # what the others still get, and this receiver does not want
-        if own.settled and not ahead:
+        ahead = max(0, live_from - main.boundary)  # what the others still get, and this receiver does not want
+        if own.is_complete and not ahead:
             self._join()
         elif not self._tapping:
             if ahead + sum(last - first + 1 for first, last in own.missing()) <= main.rules.proximity:
-                main.set_sinks([*main.sinks, self.tap])
-                self._tapping = True
+                self._begin_tapping()
         elif not (ahead or own.recovering):
             self._stop_tapping()  # the message that was being sent when the receiver came is asked for
         return self.over
@@ -89,12 +103,18 @@ class OwnHistory:
         """The topic ends: reports what is missing, and gives the receiver what was kept, and the end."""
         if self.over:
             return
-        if not self._in_order:
-            self.controller.finish(0)
-        else:
-            self.controller.finish(0 if self._tapping else self._main.boundary)
-            self._join()
-        self.over = True
+        self._learn(self._main.next_live)
+        self.controller.finish(0 if self._tapping else self._main.boundary)
+        self._join()
+
+    def put(self, tap: Sink, message: Message) -> None:
+        """Takes a message or event that the others get, for a receiver that keeps messages (`EventStore`)."""
+        del tap
+        self._pass_on(message)
+
+    def is_full(self) -> bool:
+        """Returns whether the receiver has no room (`EventStore`)."""
+        return not self.sink.closed and self.sink.is_full_now()
 
     def forget(self) -> None:
         """Releases what it holds, as the receiver is closed."""
@@ -110,14 +130,54 @@ class OwnHistory:
             boundary = self._main.boundary
             self.controller.note_next_sequence(boundary, now_ns)
 
-    def _keep(self, message: Message) -> None:
-        first, last = message.first_sequence_number, message.sequence_number
-        if message.type is MessageType.BOS or last < self._live_from:
+    def _learn(self, number: int | None) -> None:
+        """Takes note of the first live number, if it was not known."""
+        own = self.controller
+        if self._live_from is not None or number is None:
             return
-        if message.type in LOSSES and first < self._live_from:
-            self.controller.note_next_sequence(last + 1, 0)  # which reports its part of the loss itself
+        if own.is_promised:
+            own.note_next_sequence(number, 0)
         else:
-            self._kept.append(message)
+            own.set_floor(number)
+        self._live_from = max(number, own.stopped_before or 0)
+
+    def _live_part(self, message: Message) -> Iterator[Message]:
+        """Yields what is for this receiver too of a message or event that the others get."""
+        own, first, last = self.controller, message.first_sequence_number, message.sequence_number
+        if message.type is MessageType.BOS:
+            return
+        is_loss = message.type in LOSSES
+        if self._live_from is None:
+            self._learn(self._main.next_live if is_loss or message.flags & _RECOVERED else first)
+        live_from = self._live_from or 0
+        if last < live_from:
+            return
+        if first > live_from or (first == live_from and not (is_loss and own.recovering)):
+            yield message
+        elif not own.is_promised or own.begins_at < live_from:
+            self._live_from = last + 1
+            own.note_next_sequence(last + 1, 0)
+        elif is_loss:
+            burst = message.type is MessageType.UNRECOVERABLE_LOSS_BURST
+            for kind, begin, end in loss_events(live_from, last, burst=burst):
+                yield event(own.origin, kind, begin, end)
+
+    def _pass_on(self, message: Message) -> None:
+        for each in self._live_part(message):
+            self._give(each)
+
+    def _keep(self, message: Message) -> None:
+        self._kept += self._live_part(message)
+
+    def _give(self, message: Message) -> None:
+        if message.type in (MessageType.DATA, MessageType.REQUEST):
+            self.sink.take(message, self._failures)
+        else:
+            self.sink.event(message, self._failures)
+
+    def _begin_tapping(self) -> None:
+        self._tapping = True
+        self._main.set_sinks([*self._main.sinks, self.tap])
 
     def _stop_tapping(self) -> None:
         self._tapping = False
@@ -130,7 +190,4 @@ class OwnHistory:
         self._main.set_sinks([*self._main.sinks, self.sink])
         self.over = True
         for message in kept:
-            if message.type in (MessageType.DATA, MessageType.REQUEST):
-                self.sink.take(message, self._failures)
-            else:
-                self.sink.event(message, self._failures)
+            self._give(message)

@@ -91,36 +91,63 @@ class RecoveringController(DeliveryController):
         return not self.started or (in_order and not self.is_promised)
 
     @property
-    def has_past(self) -> bool:
-        """Whether messages were sent that its sinks do not get, as they begin with live ones."""
-        return not self.joins_late and bool(self.stopped_before)
+    def begins_at(self) -> int:
+        """The first number that the source, or its end, has promised; 0 before."""
+        return self._promised_from or 0
 
     @property
-    def catches_up(self) -> bool:
-        """Whether, in order, a late join runs, and it is known where live messages begin."""
-        return self.joins_late and self.rules.ordered == IN_ORDER and bool(self.stopped_before)
+    def next_live(self) -> int | None:
+        """The number of the next message that the source sends, as far as is known; None before anything is known."""
+        self._sync()
+        if self.started:
+            return self.expected
+        return self.floor if self.is_promised else self._live_floor
 
-    def begin_history(self, main: RecoveringController, now_ns: int, *, limited: bool = False) -> None:
-        """Waits for what another controller of the topic has already given to other receivers, and for that only.
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages from before now may still come: others that join would get them too."""
+        self._sync()
+        return not self.is_promised or (self.started and not self.settled)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has nothing more to bring, as far as is known."""
+        return self.is_promised and (not self.started or self.settled)
+
+    def is_settled_below(self, number: int) -> bool:
+        """Returns whether each message below a number was delivered or reported lost."""
+        self._sync()
+        if not self.is_promised or (self.started and self.expected < number):
+            return False
+        ends = [self._gaps.first] if self._gaps else []
+        if self.rules.ordered == IN_ORDER and self.started:
+            ends.append(self._next)
+        return number <= min([*ends, *(partial.span.first for partial in self._partials.values())], default=number)
+
+    def begin_history(self, live_from: int | None, now_ns: int) -> None:
+        """Waits for the messages below a number, and for those only.
 
         Args:
-            main: gets the live messages. Not in order, it gives what it still misses to the new receiver too.
+            live_from: the number; None when it is not known (`set_floor` says it).
             now_ns: the time.
-            limited: whether the receiver does not want all that `main` still waits for: its live messages begin, in
-                order, with the next one that the source sends.
         """
-        in_order = self.rules.ordered == IN_ORDER
-        if not main.started and main.floor is not None:
-            main._start_at(main.floor)  # an older message, which may still come, belongs to the history
         self.only_history = self.recovers = True
-        self.floor = main.boundary if in_order and not limited else main.stopped_before or 0
+        self.floor = live_from
         self.begin_late_join(now_ns)
-        if not in_order:
-            main._take_over_assembly()
-            spans = [(partial.span.first, partial.span.last) for partial in main._partials.values()]
-            for first, last in [*main._gaps.ranges(), *spans]:
-                self._gaps.drop(first, last)
-            self.check(now_ns)  # more gaps may be more than the context may buffer
+
+    def first_live(self, *, brings_all: bool) -> int | None:
+        """Returns the number from which on a receiver that is made now gets messages with the others; None if unknown.
+
+        Args:
+            brings_all: whether it wants everything that this controller still brings, too.
+        """
+        if not self.started and self.is_promised and self.floor is not None:
+            self._start_at(self.floor)  # an older message, which may still come, belongs to the history
+        if brings_all and self.is_promised and self.rules.ordered == IN_ORDER and self.started:
+            return self.boundary
+        following = self.next_live
+        spans = [partial.span for partial in self._partials.values()]
+        return min((span.first for span in spans if span.last >= (following or 0)), default=following)
 
     def leave_off(self) -> LeftOff | None:
         """Gives up nothing and delivers nothing more; returns where the next stay goes on, None if that is not known.

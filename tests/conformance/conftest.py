@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-IN_EVERY_MODE = ("test_contexts", "test_ends")
+IN_EVERY_MODE = ("test_contexts", "test_ends", "test_histories_at_random")
 """Files whose tests over UDP run in every mode in the short form too; the others' there only in the first one.
 
 Who drives a context is one matter, and what brings its datagrams another: both were looked at together there.

@@ -32,6 +32,9 @@ _SOON_NS = 1_000_000
 _KEEP_ASKING_NS = 100_000_000
 """How often a receiver without room shows its source that it still recovers."""
 
+_EVERYTHING = None, ""
+"""The kind (`_kind`) of receivers that want all that their source keeps."""
+
 
 class _Recovery:
     """The recovery of one topic: for its receivers, or for one that was made later."""
@@ -110,11 +113,10 @@ class TopicRecoveries:
         if self._channels.of(session) is None:
             return []
         main = session.delivery.topic(source.topic_number)
-        if main is not None and main.catches_up and source.retains:
-            return list(users)  # also those that want nothing of it
+        if main is not None and main.is_behind:
+            return list(users)  # also those that want nothing of what still comes
         wanting = [user for user in users if _wants_past(source, user)]
-        kinds = {(_most(user.options), user.options.history_archive) for user in users}
-        alike = len(wanting) == len(users) and len(kinds) == 1
+        alike = len(wanting) == len(users) and len({_kind(user.options) for user in users}) == 1
         return [] if alike and main is None else wanting
 
     def begin(
@@ -154,8 +156,13 @@ class TopicRecoveries:
                 self._run(main)
         for user in late:
             wants = _wants_past(source, user)
-            limited = not wants or _most(user.options) is not None
-            history = session.delivery.receive_later(source.topic_number, user.sink, now_ns, limited=limited)
+            history = session.delivery.receive_later(
+                source.topic_number,
+                user.sink,
+                now_ns,
+                alike=wants and _kind(user.options) == _kind(mains[source.topic_number].options),
+                wants_all=wants and _kind(user.options) == _EVERYTHING,
+            )
             if history is not None:
                 own = self._recovery(
                     _Recovery(session, history.controller, user, channel, next(self._numbers), source.retains, history)
@@ -329,6 +336,11 @@ def _wants_past(source: SourceAdvert, user: Subscription) -> bool:
 def _most(options: ReceiverOptions) -> int | None:
     """Returns how many messages from before the join a receiver wants at most; None for all."""
     return options.history if options.history >= 0 else options.retransmit_request_maximum or None
+
+
+def _kind(options: ReceiverOptions) -> tuple[int | None, str]:
+    """Returns what makes the histories of two receivers differ."""
+    return _most(options), options.history_archive
 
 
 def _settings(options: ReceiverOptions) -> RecoverySettings:

@@ -29,9 +29,16 @@ class LaterReceiver:
         now_ns = member.world.now_ns
         self._floor: int | None = None
         self._low: int | None = None
-        self._history = member.delivery.receive_later(topic.number, self.sink, now_ns)
+        wanted = random.choice([None, None, 0, 1, 5, 50])
+        self._history = member.delivery.receive_later(
+            topic.number,
+            self.sink,
+            now_ns,
+            alike=wanted == member.settings.history,
+            wants_all=wanted is None and not member.reads_archive,
+        )
         if self._history is not None:
-            settings = replace(member.settings, history=random.choice([None, None, 0, 1, 5, 50]))
+            settings = replace(member.settings, history=wanted)
             self.catch_up = TopicCatchUp(
                 member.delivery.demux,
                 self._history.controller,
@@ -52,7 +59,8 @@ class LaterReceiver:
     def info(self, found: Info) -> None:
         """The source says what it keeps."""
         assert self._history is not None
-        self._low = found.low
+        if self.catch_up.recovery.awaits(found):
+            self._low = found.low
         self.catch_up.info(found, self._now_ns)
         self._note_promise()
         self._history.advance(self._now_ns)

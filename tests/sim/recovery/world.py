@@ -88,8 +88,9 @@ class LateReception(Reception):
     def info(self, found: control_messages.Info) -> None:
         """The source says what it keeps."""
         was_promised = self.controller.is_promised
-        self.low = found.low
-        self.kept_nothing = found.low == found.next
+        if self.catch_up.recovery.awaits(found):
+            self.low = found.low
+            self.kept_nothing = found.low == found.next
         self.catch_up.info(found, self.member.world.now_ns)
         self.note_promise(was_promised)
 
@@ -374,8 +375,9 @@ class LateMember(Member):
     def note(self, topic: int, index: int, message: Message) -> None:
         """Into the trace."""
         super().note(topic, index, message)
-        if index > 1:
-            return  # a later receiver, which asks for its own history
+        later = any(reception.later for reception in self.receptions if reception.topic.number == topic)
+        if index > 1 or later:
+            return  # a later receiver asks for its own history, and what comes for it may be missing here too
         if message.flags & MessageFlag.LATE_JOIN:
             self.guard(lambda: self._assert(self.joins_late, "late join without being asked for"))
         if message.flags & MessageFlag.OTR:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Later:
     """A second receiver of topic 1."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, *, alike: bool = True, wants_all: bool = True) -> None:
         self.desk = desk
         self.messages: list[Message] = []
         self.sink = Sink(self.messages.append, 1)
-        found = desk.session.receive_later(1, self.sink, 0)
+        found = desk.session.receive_later(1, self.sink, 0, alike=alike, wants_all=wants_all)
         assert found is not None
         self.history: OwnHistory = found
         desk.session.begin_topic(1)
@@ -101,10 +101,72 @@ def test_not_in_order_live_messages_come_at_once_and_each_number_once(ordered: i
     desk.feed(whole(5))
     assert later.seen == [("BOS",), *data(5)]
     later.history.controller.promise(0, 6, 0)
-    assert list(later.history.controller.missing()) == [(0, 1), (4, 4)]
+    assert list(later.history.controller.missing()) == [(0, 4)]
     desk.feed(whole(2), whole(3))
     assert later.again(0, 5)
     assert sorted(later.seen[1:]) == data(0, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("ordered", [1, -1, 0])
+def test_one_that_wants_less_gets_nothing_of_the_others_history(ordered: int) -> None:
+    desk = Desk(floor=50, ordered=ordered)
+    desk.topic.begin_late_join(0)
+    later = Later(desk, alike=False, wants_all=False)
+    later.history.controller.end_recovery(0)
+    main = RetransmittedFeed(desk.demux, desk.topic)
+    desk.topic.promise(20, 50, 0)
+    desk.feed(whole(50))
+    main.begin(20, 49, b"".join(entry(number, b"") for number in range(20, 50)), MessageFlag.LATE_JOIN)
+    assert not later.history.advance(0)
+    assert main.run(0)
+    assert later.history.advance(0)
+    desk.feed(whole(51))
+    assert later.seen == [("BOS",), *data(50, 51)]
+    assert sorted(first for _, first, *_ in desk._since(0)) == list(range(20, 52))
+
+
+@pytest.mark.parametrize("ordered", [1, -1, 0])
+def test_before_the_first_live_number_is_known_its_history_ends_there(ordered: int) -> None:
+    """Over UDP the source says the number some time after the join."""
+    desk = Desk(floor=None, ordered=ordered)
+    later = Later(desk, alike=False)
+    later.history.controller.promise(10, 30, 0)
+    desk.feed(whole(33))
+    assert not later.history.advance(0)
+    assert later.again(10, 32) == (ordered != 1)
+    missing = next(later.history.controller.missing(), None)
+    assert missing is None or later.again(*missing)
+    desk.feed(whole(34))
+    assert sorted(later.seen[1:]) == sorted(data(*range(10, 35)))
+
+
+@pytest.mark.parametrize("burst", [1, 1024])
+def test_of_a_loss_that_began_before_it_came_it_gets_its_part(burst: int) -> None:
+    desk = Desk(ordered=-1, recovery_ns=10, burst_loss=burst)
+    desk.feed(whole(0))
+    desk.topic.note_next_sequence(3, 0)
+    later = Later(desk, alike=False, wants_all=False)
+    later.history.controller.end_recovery(0)
+    desk.feed(whole(6))
+    assert desk.check(after=20)[-1:] == ([("burst", 3, 5)] if burst == 1 else [("lost", 5)])
+    assert later.history.advance(0)
+    assert later.seen == [("BOS",), *data(6), *([("burst", 3, 5)] if burst == 1 else [("lost", n) for n in (3, 4, 5)])]
+
+
+@pytest.mark.parametrize("ordered", [-1, 0])
+def test_one_that_pulls_and_has_no_room_holds_the_topic(ordered: int) -> None:
+    desk = Desk(ordered=ordered)
+    desk.feed(whole(0))
+    sink = Sink(None, 1)
+    history = desk.session.receive_later(1, sink, 0)
+    assert history is not None
+    desk.session.begin_topic(1)  # its BOS takes the room
+    assert desk.feed(whole(1), whole(2)) == []
+    assert desk.demux.blocked
+    sink.queue.clear()
+    desk.demux.blocked = False
+    desk.demux.resume(0)
+    assert [seen_of(message) for message in sink.queue] == data(1)
 
 
 def test_at_the_end_what_did_not_come_is_lost() -> None:
@@ -132,14 +194,14 @@ def test_a_closed_one_is_forgotten() -> None:
     assert desk.budget.entries == 0
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(300))
 def test_in_any_course_each_number_comes_once(seed: int) -> None:
     random = Random(seed)
     ordered = random.choice([1, -1, 0])
     desk = Desk(ordered=ordered, waiting_max=random.choice([1, 3, 100]), proximity=random.choice([0, 2, 100]))
     sent = random.randint(1, 10)
     desk.feed(*(whole(number) for number in range(sent)))
-    later = Later(desk)
+    later = Later(desk, wants_all=random.random() < 0.5)
     low = random.randint(0, sent)
     for turn in range(60):
         if random.random() < 0.5:
