@@ -39,7 +39,7 @@ def linger(context: Context, sources: Collection[Source], leave_out: Collection[
         leave_out: ids of contexts that the sources do not wait for.
     """
     _await_joins(context, sources, leave_out)
-    _await_recoveries(context, sources)
+    _await_recoveries(context, sources, leave_out)
 
 
 def _await_joins(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
@@ -64,7 +64,7 @@ def _await_joins(context: Context, sources: Iterable[Source], leave_out: Collect
             _let_work(context)
 
 
-def _await_recoveries(context: Context, sources: Iterable[Source]) -> None:
+def _await_recoveries(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
     """Lets receivers get what the sources keep, for `retransmit_close_timeout` at most."""
     waiting = [source for source in sources if source._recoveries_ns and not source.closed]
     if not waiting:
@@ -78,7 +78,7 @@ def _await_recoveries(context: Context, sources: Iterable[Source]) -> None:
         waiting = [
             each
             for each in waiting
-            if passed_ns < each._recoveries_ns and channels.is_recovering(each._session, each._number)
+            if passed_ns < each._recoveries_ns and channels.is_recovering(each._session, each._number, leave_out)
         ]
         if not waiting:
             return

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus import MessageFlag, MessageType
+from ipcbus import MessageFlag, MessageType, wait_for_joining
+from ipcbus.runtime.sending import control_channels
+from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
 from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTRM, LBTSMX, Bus, Kind
 from tests.kit.forms import FORMS, CallbackTaker, ReceiveTaker, Taker
 from tests.kit.payload import Books, Ledger, balanced, body
@@ -16,6 +18,7 @@ from tests.kit.payload import Books, Ledger, balanced, body
 if TYPE_CHECKING:
     from ipcbus import Context, Message, Receiver, Source
 
+only_rings = pytest.mark.parametrize("kind", [LBTIPC, LBTSMX], ids=lambda kind: str(kind.name))
 only_ipc = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 sequential = pytest.mark.parametrize("mode", ["sequential"])
 embedded = pytest.mark.parametrize("mode", ["embedded"])
@@ -349,6 +352,42 @@ def test_a_source_that_closes_waits_for_the_recovery(bus: Bus) -> None:
     bus.joined(source)
     closing = threading.Thread(target=source.close)
     closing.start()
+    bus.until(lambda: late.ledger.ended, "the end")
+    closing.join(GIVE_UP_S)
+    balanced(late.ledger, sent)
+    assert late.ledger.lost == 0
+
+
+@only_rings
+@embedded
+def test_a_source_that_closes_waits_for_a_receiver_that_has_no_channel_yet(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver stands still between its join and its first request, for as long as it likes."""
+    monkeypatch.setattr(control_channels, "_CALLED_NS", 0)
+    monkeypatch.setattr(control_channels, "_CAME_NS", 0)
+    held, waited = threading.Event(), threading.Semaphore(0)
+    attend, let_work = ReceiverPipeLink.attend, wait_for_joining._let_work
+
+    def stands_still(link: ReceiverPipeLink) -> bool:
+        return attend(link) if held.is_set() else False
+
+    def counts(context: Context) -> None:
+        waited.release()
+        let_work(context)
+
+    monkeypatch.setattr(ReceiverPipeLink, "attend", stands_still)
+    monkeypatch.setattr(wait_for_joining, "_let_work", counts)
+    source = bus.source(late_join=1, retransmit_close_timeout=int(GIVE_UP_S * 1000))
+    sent = send(bus, source, 2000)
+    late = Reader(bus)
+    bus.joined(source)
+    closing = threading.Thread(target=source.close)
+    closing.start()
+    looks = 0
+    while closing.is_alive() and looks < 20:
+        looks += waited.acquire(timeout=0.01)
+    held.set()
     bus.until(lambda: late.ledger.ended, "the end")
     closing.join(GIVE_UP_S)
     balanced(late.ledger, sent)

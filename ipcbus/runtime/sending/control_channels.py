@@ -15,7 +15,7 @@ from ipcbus.wire import control_messages, gmd_messages
 from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Collection, Hashable
 
     from ipcbus.config import ContextOptions
     from ipcbus.recovery.frame_link import FrameLink
@@ -30,7 +30,7 @@ _FULL_NS = 1_000_000
 _CALLED_NS = 300_000_000
 """A receiver that has called this long ago may be about to ask."""
 _CAME_NS = 1_000_000_000
-"""A client over UDP that has come this long ago may be about to ask for the first time."""
+"""A receiver that has come this long ago may be about to ask for the first time."""
 
 
 class SessionChannels:
@@ -164,10 +164,21 @@ class SessionChannels:
         channel.flush()
         return True
 
-    def is_recovering(self, topic: int, now_ns: int) -> bool:
-        """Returns whether a receiver gets messages of a topic, or may be about to ask for them."""
+    def is_recovering(self, topic: int, now_ns: int, leave_out: Collection[int] = ()) -> bool:
+        """Returns whether a receiver gets messages of a topic, or may be about to ask for them.
+
+        Args:
+            topic: the session's number of the topic.
+            now_ns: the time.
+            leave_out: ids of contexts that may not go on; it does not wait for long until they have a channel.
+        """
         if self.pipes.inlet.changed() or now_ns - self._called_ns < _CALLED_NS:
             return True
+        opening = self.pipes.opening()
+        if opening and now_ns - self._called_ns < _CAME_NS:
+            return True
+        if not set(opening) <= set(leave_out):
+            return True  # what a receiver wants is known when it has its channel
         return self._is_recovering_over_udp(now_ns) or self.retransmitter.busy(now_ns, topic)
 
     def _is_recovering_over_udp(self, now_ns: int) -> bool:
@@ -313,10 +324,10 @@ class ControlChannels:
         served = self._sessions.get(session)
         return served.retransmitter if served is not None else None
 
-    def is_recovering(self, session: SendingSession, topic: int) -> bool:
+    def is_recovering(self, session: SendingSession, topic: int, leave_out: Collection[int]) -> bool:
         """Returns whether a receiver gets messages that a source keeps; any thread may call this."""
         served = self._sessions.get(session)
-        return served is not None and served.is_recovering(topic, time.monotonic_ns())
+        return served is not None and served.is_recovering(topic, time.monotonic_ns(), leave_out)
 
     def arm(self, *, sleeps: bool) -> bool:
         """Shows receivers whether this context sleeps; returns whether none of them calls.

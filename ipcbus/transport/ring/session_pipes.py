@@ -138,6 +138,16 @@ class SessionPipes:
         link = self._links.get(slot)
         return link if link is not None and self._slots.holder(slot) == link.generation else None
 
+    def opening(self) -> list[int]:
+        """Returns the ids of the contexts that have asked for a channel, and do not have it yet."""
+        found = []
+        for slot in range(self._slots.slots_max):
+            generation, word = self._slots.holder(slot), self._words.load64(self._at(slot))
+            asked = word & STATE_MASK in (CHANNEL_WANTED, CHANNEL_READY)
+            if asked and word >> CHANNEL_GENERATION_SHIFT == generation:
+                found.append(self._slots.identity(slot).context_id)
+        return found
+
     def arm(self, *, sleeps: bool) -> bool:
         """Shows receivers whether this context sleeps, so that they ring its doorbell.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -49,6 +50,33 @@ def test_a_call_for_room_sends_what_waits_and_tells_the_guaranteed_sources(domai
             served.look()
         assert with_room
         assert set(map(id, with_room)) == {id(session)}
+    finally:
+        served.close()
+        stage.close()
+
+
+def test_a_receiver_without_a_channel_may_be_about_to_ask(domain: str) -> None:
+    stage = PipeStage(domain)
+    responses = ResponseTaker(lambda *_: 0, lambda _: None)
+    options = Config({"context": {}}).values("context")
+    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=False, lost=lambda *_: None, inlet=lambda _: None))
+    served = SessionChannels(stage.pair.sending, options, responses, lambda: None, guaranteed)
+    try:
+        joined, link = stage.join()
+        assert not served.is_recovering(0, time.monotonic_ns())
+        link.request()
+        assert served.is_recovering(0, time.monotonic_ns())
+        served.look()
+        later_ns = time.monotonic_ns() + 10**12
+        (context_id,) = served.pipes.opening()
+        assert served.is_recovering(0, later_ns)
+        assert not served.is_recovering(0, later_ns, {context_id})
+        assert served.is_recovering(0, time.monotonic_ns(), {context_id})
+        assert link.attend()
+        served.look()
+        assert served.pipes.opening() == []
+        assert not served.is_recovering(0, later_ns)
+        del joined
     finally:
         served.close()
         stage.close()
