@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.demux import Demux
@@ -15,10 +16,23 @@ if TYPE_CHECKING:
 
     from ipcbus.delivery.delivery_rules import DeliveryRules
     from ipcbus.delivery.demux import Controller
+    from ipcbus.delivery.own_history import HistoryLeftOff
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+    from ipcbus.delivery.recovering_controller import LeftOff
     from ipcbus.delivery.sink import Sink
     from ipcbus.delivery.slow_path import Gates, Responder
     from ringbuf.ring import RingReader
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLeftOff:
+    """Where the receivers of a topic stopped in an earlier stay in the session."""
+
+    controller: LeftOff
+    sinks: frozenset[Sink]
+    """The receivers of the controller."""
+    histories: dict[Sink, HistoryLeftOff]
+    """The receivers that waited for their own history."""
 
 
 class DeliverySession:
@@ -127,7 +141,14 @@ class DeliverySession:
                 self.gates.leave(entry)
 
     def receive_later(
-        self, number: int, sink: Sink, now_ns: int, *, alike: bool = True, wants_all: bool = True
+        self,
+        number: int,
+        sink: Sink,
+        now_ns: int,
+        *,
+        alike: bool = True,
+        wants_all: bool = True,
+        live_from: int | None = None,
     ) -> OwnHistory | None:
         """Gives a topic that is received already to another sink, with what was sent before; call `begin_topic` next.
 
@@ -137,6 +158,7 @@ class DeliverySession:
             now_ns: the time.
             alike: whether it wants the late join that the others wait for, if they wait for one.
             wants_all: whether it wants all messages that the others still wait for.
+            live_from: the number of its first live message; None for the next message that the source sends.
 
         Returns:
             The sink's own history, which a recovery has to bring; None when the sink simply joined the others, because
@@ -149,17 +171,45 @@ class DeliverySession:
         if main.untouched and (alike if main.joins_late else main.next_live == 0):
             main.set_sinks([*main.sinks, entry])
             return None
-        own = RecoveringController(
-            main.origin, number, main.rules, self, tally=self.demux.tally, budget=self._budget, floor=None
-        )
-        own.set_sinks([entry])
-        history = OwnHistory(main, own, entry, self, now_ns, wants_all=wants_all)
-        if self.topic(number) is not main:  # a callback has closed the receivers of the topic meanwhile
-            history.forget()
-            self._leave([entry])
+        own = self._own_controller(main)
+        live_from = main.first_live(brings_all=wants_all) if live_from is None else live_from
+        own.begin_history(live_from, now_ns)
+        return self._add_history(main, OwnHistory(main, own, entry, self, live_from))
+
+    def go_on_with_history(self, number: int, sink: Sink, left_off: HistoryLeftOff, now_ns: int) -> OwnHistory | None:
+        """Gives a topic to a sink whose own history was interrupted; otherwise as `receive_later`."""
+        main = self.topic(number)
+        entry = None if main is None else self._enter(main, sink)
+        if main is None or entry is None:
             return None
-        self._histories.setdefault(number, []).append(history)
+        own = self._own_controller(main)
+        own.go_on_with_history(left_off.controller, left_off.begins_at, now_ns)
+        return self._add_history(main, OwnHistory(main, own, entry, self, left_off.live_from))
+
+    def _own_controller(self, main: RecoveringController) -> RecoveringController:
+        return RecoveringController(
+            main.origin, main.topic_number, main.rules, self, tally=self.demux.tally, budget=self._budget, floor=None
+        )
+
+    def _add_history(self, main: RecoveringController, history: OwnHistory) -> OwnHistory | None:
+        history.controller.set_sinks([history.sink])
+        if self.topic(main.topic_number) is not main:  # a callback has closed the receivers of the topic meanwhile
+            history.forget()
+            self._leave([history.sink])
+            return None
+        self._histories.setdefault(main.topic_number, []).append(history)
         return history
+
+    def leave_off(self, controller: RecoveringController) -> TopicLeftOff | None:
+        """Stops a topic without losses; `end_topic` follows. Returns where its next stay goes on, None if not known."""
+        histories = self.histories(controller.topic_number)
+        taps = [each.tap for each in histories]
+        sinks = frozenset(self._target(entry) for entry in controller.sinks if entry not in taps)
+        left = {self._target(each.sink): each.leave_off() for each in histories}
+        left_off = controller.leave_off()
+        if left_off is None:
+            return None
+        return TopicLeftOff(left_off, sinks, {sink: each for sink, each in left.items() if each is not None})
 
     def sinks(self, number: int) -> list[Sink]:
         """Returns the sinks that receive a topic, also those that wait for their own history."""

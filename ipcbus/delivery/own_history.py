@@ -12,6 +12,7 @@ come to the messages that are live for the receiver, it gets what was kept, and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.delivery_rules import IN_ORDER
@@ -23,10 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ipcbus.delivery.received_message import Message
-    from ipcbus.delivery.recovering_controller import RecoveringController
+    from ipcbus.delivery.recovering_controller import LeftOff, RecoveringController
     from ipcbus.delivery.slow_path import Failures
 
 _RECOVERED = MessageFlag.LATE_JOIN | MessageFlag.OTR
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLeftOff:
+    """Where an own history stopped, for that of the next stay in the session."""
+
+    controller: LeftOff
+    begins_at: int
+    """The first number of what was promised."""
+    live_from: int
+    """The number of the receiver's first live message."""
 
 
 class OwnHistory:
@@ -44,19 +56,16 @@ class OwnHistory:
         controller: RecoveringController,
         sink: Sink,
         failures: Failures,
-        now_ns: int,
-        *,
-        wants_all: bool,
+        live_from: int | None,
     ) -> None:
         """Begins the history.
 
         Args:
             main: the controller of the topic.
-            controller: a new one with the same rules, for the sink alone.
+            controller: one for the sink alone that waits for the messages below `live_from`.
             sink: the receiver's.
             failures: takes the exceptions of its callback.
-            now_ns: the time.
-            wants_all: whether the receiver wants all messages that the others still wait for.
+            live_from: the number of the receiver's first live message; None while it is not known.
         """
         self.controller, self.sink = controller, sink
         self._main, self._failures = main, failures
@@ -64,8 +73,7 @@ class OwnHistory:
         self._kept: list[Message] = []
         self._tapping = False
         self.over = False
-        self._live_from = main.first_live(brings_all=wants_all)
-        controller.begin_history(self._live_from, now_ns)
+        self._live_from = live_from
         if self._in_order:
             self.tap = Sink(self._keep, 1)
         else:
@@ -115,6 +123,15 @@ class OwnHistory:
     def is_full(self) -> bool:
         """Returns whether the receiver has no room (`EventStore`)."""
         return not self.sink.closed and self.sink.is_full_now()
+
+    def leave_off(self) -> HistoryLeftOff | None:
+        """Stops; the receiver gets the end with the others. Returns where its next stay goes on, None if not known."""
+        begins_at, left_off = self.controller.begins_at, self.controller.leave_off()
+        self._kept.clear()  # the next stay asks for it
+        self._join()
+        if left_off is None or self._live_from is None:
+            return None
+        return HistoryLeftOff(left_off, begins_at, self._live_from)
 
     def forget(self) -> None:
         """Releases what it holds, as the receiver is closed."""

@@ -135,6 +135,21 @@ class RecoveringController(DeliveryController):
         self.floor = live_from
         self.begin_late_join(now_ns)
 
+    def go_on_with_history(self, left_off: LeftOff, begins_at: int, now_ns: int) -> None:
+        """Goes on where the history of an earlier stay stopped; `miss_again` follows, or, without promise, its promise.
+
+        Args:
+            left_off: where it stopped.
+            begins_at: the first number that was promised.
+            now_ns: the time.
+        """
+        if not left_off.resumes:
+            self.begin_history(left_off.first, now_ns)
+            return
+        self.only_history = self.recovers = True
+        self.go_on(left_off)
+        self._promised_from = begins_at
+
     def first_live(self, *, brings_all: bool) -> int | None:
         """Returns the number from which on a receiver that is made now gets messages with the others; None if unknown.
 

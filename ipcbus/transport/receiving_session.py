@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from ipcbus.config import ReceiverOptions
+    from ipcbus.delivery.delivery_session import TopicLeftOff
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
-    from ipcbus.delivery.recovering_controller import LeftOff, RecoveringController
+    from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.delivery.sink import Sink
     from ipcbus.resolution.local.adverts import SessionAdvert, SourceAdvert
     from ipcbus.transport.datagram_source import DatagramSource
@@ -120,7 +121,7 @@ class ReceivingSession:
         self.demux.set_upstream(datagram_source)
         self._delivered = delivered
         self._draining: dict[int, Callable[[], bool]] = {}
-        self._left_off: dict[int, LeftOff] = {}
+        self._left_off: dict[int, TopicLeftOff] = {}
         self.may_end_topic: Callable[[int], bool] = lambda number: True
         """Returns whether the receivers of a topic that is read out have got what its source has sent again."""
         self._counters_before: dict[str, int] = {}
@@ -151,7 +152,7 @@ class ReceivingSession:
         options: ReceiverOptions,
         *,
         begin: bool = True,
-        joined: Callable[[RecoveringController], object] = lambda _: None,
+        joined: Callable[[RecoveringController, TopicLeftOff | None], object] = lambda controller, left_off: None,
     ) -> None:
         """Gives the topic's messages to these sinks too from now on.
 
@@ -160,7 +161,8 @@ class ReceivingSession:
             sinks: the sinks that get its messages, in this order.
             options: the options of its first receiver; not used when the topic is received already.
             begin: whether to deliver the beginning of the stream; else `begin_topics` has to follow.
-            joined: called before anything is delivered to new sinks.
+            joined: called before anything is delivered to new sinks, with the controller, and with what an earlier stay
+                has left.
         """
         number = source.topic_number
         known = self.delivery.topic(number) is not None
@@ -169,22 +171,22 @@ class ReceivingSession:
         left_off = self._left_off.pop(number, None)
         controller = self.delivery.topic(number)
         if left_off is not None and controller is not None:
-            controller.go_on(left_off)
+            controller.go_on(left_off.controller)
         begins = controller.set_floor if controller is not None else None
         if not known and not self.datagram_source.join_topic(number, begins):
             # The registry that was read is old: another topic has this line now, which no receiver here wants.
             self.stop_topic(number, drain=False)
             return
         if controller is not None:
-            joined(controller)
+            joined(controller, left_off)
             if left_off is not None:
-                controller.miss_again(left_off)
+                controller.miss_again(left_off.controller)
         if begin:
             self.delivery.begin_topic(number)
 
-    def resumes(self, number: int) -> bool:
-        """Returns whether the session continues a topic where an earlier stay has stopped."""
-        return number in self._left_off and self._left_off[number].resumes
+    def left_off(self, number: int) -> TopicLeftOff | None:
+        """Returns where a topic goes on that an earlier stay has left; None when there was none, or it goes on."""
+        return self._left_off.get(number)
 
     def begin_topics(self) -> None:
         """Delivers the beginning of the stream to receivers that have not got it yet."""
@@ -343,7 +345,7 @@ class ReceivingSession:
         self._rejoined = previous.over = True
         self.evictions = previous.evictions
         for each in previous.topics():
-            if each.topic_number in numbers and (left_off := each.leave_off()) is not None:
+            if each.topic_number in numbers and (left_off := previous.delivery.leave_off(each)) is not None:
                 self._left_off[each.topic_number] = left_off
         for each in previous.topics():
             until = 0 if each.topic_number in numbers else previous.datagram_source.at_end(each.topic_number)

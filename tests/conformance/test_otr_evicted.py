@@ -15,7 +15,7 @@ from tests.kit.payload import Books, Ledger, balanced, body, number_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ipcbus import Message, Source
+    from ipcbus import Message, Receiver, Source
     from tests.kit.bus import Bus
     from tests.kit.forms import Taker
 
@@ -277,3 +277,40 @@ def test_what_is_missing_when_the_source_closes_is_reported_lost(bus: Bus) -> No
     (ledger,) = books.ledgers.values()
     read(lambda: ledger.ended == ledger.begun)
     balanced(ledger, sent, joins=ledger.begun)
+
+
+@embedded
+@pytest.mark.parametrize("ordered", [1, -1])
+@pytest.mark.parametrize("history", [None, 200])
+def test_a_later_receiver_goes_on_with_its_own_history(bus: Bus, ordered: int, history: int | None) -> None:
+    """It pulls, and has no room for its history when its context is evicted."""
+    stopping, evicting = Stopping(bus, [500], ordered_delivery=ordered), Evicting(bus)
+    bus.joined(evicting.source)
+    evicting.send(400)
+    stopping.account(400)
+    later = stopping.context.receiver("t", ordered_delivery=ordered, receive_queue_maximum=5, history=history)
+    evicting.send(101)
+    fates: list[int] = []
+    while not stopping.stopped.is_set():
+        bus.turn()
+        if ordered == -1:  # live messages come between those of the history, and wait for room
+            _pull(later, fates, 1)
+    stopping.wait()
+    sent = evicting.evict()
+    stopping.go.set()
+    first = 0 if history is None else 200
+    bus.until(lambda: _pull(later, fates) >= sent - first, "the rest")
+    assert sorted(fates) == list(range(first, sent))
+    balanced(stopping.account(sent), sent, joins=evicting.evictions + 1)  # the pulled one may have been too slow too
+    assert (stopping.ledger.lost, later.lost) == (0, 0)
+
+
+def _pull(receiver: Receiver, fates: list[int], most: int = 1000) -> int:
+    """Takes what waits; returns how many messages it has taken in all."""
+    for _ in range(most):
+        message = receiver.receive(0)
+        if message is None:
+            break
+        if message.type is MessageType.DATA:
+            fates.append(message.sequence_number)
+    return len(fates)

@@ -32,7 +32,8 @@ class Wanting:
         self.wrong: list[str] = []
         self.highest = course.sent
         self.lowest = course.lowest_live
-        self.registered = not course.bus.kind.over_udp or course.is_registered
+        # Over UDP its source has to register it, and an evicted context has to join again.
+        self.registered = course.is_registered if course.bus.kind.over_udp else not course.evicts
         options: dict[str, object] = dict(course.shared)
         if self.history is not None:
             options["history"] = self.history
@@ -131,7 +132,7 @@ class Wanting:
 class Course:
     """One course of events."""
 
-    def __init__(self, bus: Bus, seed: int, *, evicts: bool = True) -> None:
+    def __init__(self, bus: Bus, seed: int) -> None:
         random = self.random = Random(seed)
         self.bus = bus
         kind = bus.kind
@@ -143,7 +144,7 @@ class Course:
         self.proximity = random.choice([1, 2, 50, 5000])
         self.shared["retransmit_message_caching_proximity"] = self.proximity
         self.keeps_all = random.random() < 0.8
-        self.evicts = random.random() < 0.3 and evicts and not kind.source_paced
+        self.evicts = not kind.source_paced and random.random() < 0.3
         self.pulls_rarely = random.random() < 0.5
         self.fragments = kind.transport != "lbtsmx" and random.random() < 0.4
         options: dict[str, object] = {"late_join": 1, "retransmit_close_timeout": 0}
@@ -199,7 +200,7 @@ class Course:
         self.source.flush()
         for each in self.wanting:
             if not each.registered:
-                each.registered, each.highest = self.is_registered, self.sent
+                each.registered, each.highest = bool(each.begun) if self.evicts else self.is_registered, self.sent
 
     def _send(self, message: bytes) -> None:
         while True:

@@ -255,7 +255,7 @@ class ReceivingSessions:
             [sink for sink in sinks if sink not in waiting],
             options,
             begin=not self._event_loop.quiet,
-            joined=lambda controller: self.recoveries.begin(session, source, controller, new, late),
+            joined=lambda controller, left_off: self.recoveries.begin(session, source, controller, new, late, left_off),
         )
         self._losses_due_ns = 0
         self._sources_gone = True  # so that a topic that is gone already gets its end

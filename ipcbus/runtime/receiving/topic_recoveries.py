@@ -14,9 +14,10 @@ from ipcbus.wire import control_messages
 from ipcbus.wire.control_messages import Info, Retransmission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from ipcbus.config import ReceiverOptions
+    from ipcbus.delivery.delivery_session import TopicLeftOff
     from ipcbus.delivery.own_history import OwnHistory
     from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.recovery.control_channel import ControlChannel
@@ -108,10 +109,11 @@ class TopicRecoveries:
             source: the topic.
             users: the new receivers.
         """
-        if not has_past(session, source, users) or session.resumes(source.topic_number):
+        if not has_past(session, source, users) or self._channels.of(session) is None:
             return []
-        if self._channels.of(session) is None:
-            return []
+        left_off = session.left_off(source.topic_number)
+        if left_off is not None:
+            return [user for user in users if user.sink not in left_off.sinks]
         main = session.delivery.topic(source.topic_number)
         if main is not None and main.is_behind:
             return list(users)  # also those that want nothing of what still comes
@@ -125,7 +127,8 @@ class TopicRecoveries:
         source: SourceAdvert,
         controller: RecoveringController,
         users: Collection[Subscription],
-        late: Iterable[Subscription],
+        late: Collection[Subscription],
+        left_off: TopicLeftOff | None,
     ) -> None:
         """Begins the recoveries of new receivers of a topic, before anything is delivered to them.
 
@@ -135,43 +138,66 @@ class TopicRecoveries:
             controller: its delivery controller.
             users: the new receivers.
             late: those of them that need a history of their own; nothing is delivered to them yet.
+            left_off: where an earlier stay in the session has left the topic; None without one.
         """
         may_recover = has_past(session, source, users) and self._is_joined(session)
         channel = self._channels.of(session) if may_recover else None
         if channel is None:
             return
-        now_ns, late = time.monotonic_ns(), list(late)
+        now_ns = time.monotonic_ns()
         mains = self._mains.setdefault(session, {})
         known = mains.get(source.topic_number)
         if known is None or known.controller is not controller:
-            user = next(iter(users))
+            sharing = [user for user in users if user not in late]
+            user = next(iter(sharing or users))
             main = mains[source.topic_number] = self._recovery(
                 _Recovery(session, controller, user, channel, next(self._numbers), source.retains)
             )
             if source.retains and user.options.use_otr:
                 main.catch_up.begin_otr()
             begins_at, resumes = controller.stopped_before, controller.resumed_at is not None
-            if not late and begins_at != 0 and not resumes and all(_wants_past(source, user) for user in users):
+            if sharing and begins_at != 0 and not resumes and all(_wants_past(source, user) for user in sharing):
                 main.catch_up.begin_late_join(now_ns, has_sent=begins_at is not None)
                 self._run(main)
         for user in late:
-            wants = _wants_past(source, user)
-            history = session.delivery.receive_later(
-                source.topic_number,
+            self._begin_history(session, source, user, channel, left_off)
+
+    def _begin_history(
+        self,
+        session: ReceivingSession,
+        source: SourceAdvert,
+        user: Subscription,
+        channel: ControlChannel,
+        left_off: TopicLeftOff | None,
+    ) -> None:
+        """Begins the history of a receiver that needs its own, or goes on with it."""
+        number, delivery, now_ns = source.topic_number, session.delivery, time.monotonic_ns()
+        wants, kind = _wants_past(source, user), _kind(user.options)
+        left = left_off.histories.get(user.sink) if left_off is not None else None
+        if left is not None:
+            history = delivery.go_on_with_history(number, user.sink, left, now_ns)
+        else:
+            history = delivery.receive_later(
+                number,
                 user.sink,
                 now_ns,
-                alike=wants and _kind(user.options) == _kind(mains[source.topic_number].options),
-                wants_all=wants and _kind(user.options) == _EVERYTHING,
+                alike=wants and left_off is None and kind == _kind(self._mains[session][number].options),
+                wants_all=wants and kind == _EVERYTHING,
+                # Of a stay that goes on it is not known yet how far its topic is.
+                live_from=session.datagram_source.floor(number) if left_off is not None else None,
             )
-            if history is not None:
-                own = self._recovery(
-                    _Recovery(session, history.controller, user, channel, next(self._numbers), source.retains, history)
-                )
-                if wants:
-                    own.catch_up.begin_own_history(now_ns)
-                else:
-                    history.controller.end_recovery(now_ns)
-                self._run(own)
+        if history is None:
+            return
+        own = self._recovery(
+            _Recovery(session, history.controller, user, channel, next(self._numbers), source.retains, history)
+        )
+        if left is not None and left.controller.resumes:
+            history.controller.miss_again(left.controller)
+        elif wants:
+            own.catch_up.begin_own_history(now_ns)
+        else:
+            history.controller.end_recovery(now_ns)
+        self._run(own)
 
     def switched(self, session: ReceivingSession) -> None:
         """Goes on after a session was switched to another source of its datagrams."""
