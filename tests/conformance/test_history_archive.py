@@ -38,6 +38,7 @@ def recorded(path: Path, count: int) -> None:
     until(lambda: len(messages(rows_of(Archive(path)))) == count, f"{count} messages")
 
 
+@only_ipc
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.name))
 def test_every_form_of_receiving_gets_the_archive_then_the_source_then_what_is_live(
     bus: Bus, tmp_path: Path, form: type[Taker]

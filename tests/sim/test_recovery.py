@@ -1,4 +1,4 @@
-"""A few hundred recoveries; `make sim` runs many thousands."""
+"""Some recoveries; `make sim` runs many thousands."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from tests.sim.recovery.world import run
 
-SEEDS = 200
-PART = 25
+SEEDS = 80
+PART = 20
 
 
 @pytest.mark.parametrize("part", range(SEEDS // PART))

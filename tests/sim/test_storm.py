@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.storm import run
 
-STORMS = 300
+STORMS = 150
 PART = 50
 
 
