@@ -114,6 +114,8 @@ class SessionChannels:
                 self._peers.pop(id(link), None)
                 self.retransmitter.remove_peer(id(link))
                 self._guaranteed.lost(self._session, id(link))
+                if not self._channels and not self.pipes.arm(sleeps=True):  # until there is a channel again
+                    self._called()
 
     def _channel(self, link: FrameLink) -> ControlChannel:
         channel = self._channels.get(link)

@@ -80,3 +80,31 @@ def test_a_receiver_without_a_channel_may_be_about_to_ask(domain: str) -> None:
     finally:
         served.close()
         stage.close()
+
+
+def test_the_first_call_after_the_last_receiver_has_left_rings_the_doorbell(domain: str) -> None:
+    stage = PipeStage(domain)
+    responses = ResponseTaker(lambda *_: 0, lambda _: None)
+    options = Config({"context": {}}).values("context")
+    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=False, lost=lambda *_: None, inlet=lambda _: None))
+    served = SessionChannels(stage.pair.sending, options, responses, lambda: None, guaranteed)
+    try:
+        joined, link = stage.join()
+        link.request()
+        served.look()
+        assert link.attend()
+        link.put(b"?")
+        served.look()
+        assert served.any
+        link.close()
+        joined.leave()
+        stage.pair.sending.channel.slots.reclaim()
+        served.check()
+        assert not served.any
+        stage.hear()
+        _, later = stage.join()
+        later.request()
+        assert stage.hear()[0]
+    finally:
+        served.close()
+        stage.close()
