@@ -116,7 +116,7 @@ class GuaranteedWorld:
                 assert len(unrecorded) <= life.unrecorded_max, f"{len(unrecorded)} acknowledged messages are unrecorded"
         for wire in receiver.wires:
             wire.source.streams.remove(wire)
-            self.leave_channel(wire)
+            self.step(partial(self.leave_channel, wire))  # its source may die of it
 
     def leave_channel(self, wire: Wire) -> None:
         """A receiver leaves its channel; the source notices it now or later, and may read it until then."""
@@ -190,10 +190,10 @@ class GuaranteedWorld:
             receiver.take(wire, random.choice([1, 3, 1000]), self.now_ns)
         elif what == "ack":
             receiver.acknowledge_some(random.choice([0.3, 1.0]))
-            for side, life in receiver.lives.items():
-                area = receiver.areas[side.topic]
-                area.fails = self.faults and not self.calm and random.random() < 0.05
-                life.area_failed |= area.fails
+            for side in receiver.lives:
+                receiver.areas[side.topic].fails = self.faults and not self.calm and random.random() < 0.05
+            for side, life in receiver.lives.items():  # senders of a topic share its area
+                life.area_failed |= receiver.areas[side.topic].fails
         elif not is_live:
             self.end_session(receiver, wire)
 
