@@ -8,7 +8,7 @@ cdef struct Watch:
 
 cdef class Poller:
     cdef list readers
-    cdef list words
+    cdef list kept              # what the watched words lie in
     cdef Watch *watches
     cdef int words_count
     cdef Reader **items
@@ -20,5 +20,5 @@ cdef class Poller:
     cdef int arm(self, bint sleeps) except -1
     cdef bint any_ready(self) noexcept nogil
     cdef bint any_word_changed(self) noexcept nogil
-    cdef long take_words(self) except -1
+    cdef long take_words(self, list words) except -1
     cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil

@@ -12,7 +12,7 @@ from ringbuf.shared_words cimport WatchedWord
 cdef class Poller:
     def __init__(self):
         self.readers = []
-        self.words = []
+        self.kept = []
 
     def __dealloc__(self):
         free(self.items)
@@ -45,7 +45,8 @@ cdef class Poller:
         free(self.watches)
         self.watches = watches
         self.words_count = n
-        self.words = words
+        # Not a word that calls back: a thread that spins refers to this object, and must not keep a context alive.
+        self.kept = [each if type(each) is WatchedWord else (<WatchedWord>each).keeps for each in words]
         return 0
 
     def poke(self):
@@ -78,14 +79,14 @@ cdef class Poller:
                 return True
         return False
 
-    cdef long take_words(self) except -1:
+    cdef long take_words(self, list words) except -1:
         """Handles the words that have changed, and notes whether Python has to look; returns the number of messages."""
         cdef WatchedWord word
         cdef long messages = 0
         self.stuck = False
         if not self.any_word_changed():
             return 0
-        for each in self.words:
+        for each in words:
             word = <WatchedWord>each
             if _atomics.load_acquire64(word.word) != word.seen[0]:
                 messages += word.take()

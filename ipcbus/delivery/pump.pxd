@@ -10,6 +10,7 @@ cdef class PassEnd:
 cdef class Pump:
     cdef list demuxes
     cdef readonly Poller poller
+    cdef list words             # what the poller watches beside the rings
     cdef uint64_t driver                # ident of the driver thread, or 0
     cdef uint64_t wanted                # bits of `Wants`
     cdef public object pending_error    # a BaseException of a callback; the driver raises it when it stops

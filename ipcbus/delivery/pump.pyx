@@ -101,7 +101,7 @@ cdef class PassEnd:
 cdef class Pump:
     def __init__(self, wake_waiters=None, uint64_t loops=1, bint spins=False):
         self.demuxes, self.ending = [], []
-        self.poller = Poller()
+        self.poller, self.words = Poller(), []
         self.wake_waiters = wake_waiters
         self.loops, self.spins = loops, spins
         self.epoll_fd = -1
@@ -327,7 +327,8 @@ cdef class Pump:
         for each in self.demuxes:
             demux = <Demux?>each
             demux.watched = not demux.blocked
-        self.poller.watch([demux.ring for demux in self.demuxes if demux.watched], words)
+        self.words = list(words)
+        self.poller.watch([demux.ring for demux in self.demuxes if demux.watched], self.words)
 
     def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
         cdef uint64_t now = read_ticks(clock_kind())
@@ -380,7 +381,7 @@ cdef class Pump:
             self.passing = False
             if self.ending:
                 self.end_pass()
-            frames = poller.take_words() if self.pending_error is None else 0
+            frames = poller.take_words(self.words) if self.pending_error is None else 0
             total += handled + frames
             if self.pending_error is not None:
                 return total

@@ -185,7 +185,7 @@ class ReceivingSession:
             self.delivery.begin_topic(number)
 
     def left_off(self, number: int) -> TopicLeftOff | None:
-        """Returns where a topic goes on that an earlier stay has left; None when there was none, or it goes on."""
+        """Returns where a topic goes on that an earlier stay has left; None if no stay has left it, or it goes on."""
         return self._left_off.get(number)
 
     def begin_topics(self) -> None:

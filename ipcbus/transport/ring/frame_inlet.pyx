@@ -31,6 +31,8 @@ cdef enum:
     KINDS = 256
     NOT_TAKEN = -1
 
+cdef uint64_t ZERO = 0         # not in the object, which a poller does not keep
+
 
 cdef long take_frame(Pipe pipe, list takers, object peer) except -2:
     """Takes the next frame if it holds a whole message that has a taker.
@@ -64,7 +66,7 @@ cdef class SessionInlet(WatchedWord):
         if self.slots > 64:
             raise ValueError(f"{self.slots} slots do not fit the 64 bits of the calls")
         self.calls = <uint64_t *>words._at(calls_at, 8, True)
-        self.word, self.seen, self.keeps = self.calls, &self.zero, words
+        self.word, self.seen, self.keeps = self.calls, &ZERO, words
         for slot in range(self.slots):
             self.channel_words[slot] = <const uint64_t *>words._at(channel_words_at[slot], 8, False)
         self.takers = [None] * KINDS
