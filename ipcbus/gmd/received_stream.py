@@ -137,15 +137,11 @@ class ReceivedStream:
 
     def take_over(self) -> None:
         """Ends the work of `ordered`, and takes its state over."""
-        if self.ordered.is_ready:
-            self._learn()
-            self.ordered.pause()
-
-    def _learn(self) -> None:
-        """Takes over what `ordered` knows beyond this object."""
-        ordered, known = self.ordered, self.acknowledged.front[1]
+        ordered = self.ordered
         if not ordered.is_ready:
             return
+        ordered.pause()
+        known = self.acknowledged.front[1]
         if ordered.floor > known:
             self.acknowledged.add(known + 1, ordered.floor)
             self.done.add(known + 1, ordered.floor)

@@ -1,16 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """Acknowledgements in order, from a pipe to the state of a guaranteed source; the stub has the documentation."""
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from ipcbus.gmd.copy_area cimport CopyArea
 from ipcbus.gmd.ordered_acks cimport OrderedAcks
 from ipcbus.topic.message_saver cimport MessageSaver
-from ipcbus.wire.control_front cimport ControlFront, FrameTaker
-
-cdef struct OneRange:       # of a GMD_ACK with one range, behind its front
-    uint64_t incarnation, first, last
+from ipcbus.wire.control_front cimport AckRange, ControlFront, FrameTaker
 
 
 cdef class AckInlet(FrameTaker):
@@ -25,7 +22,7 @@ cdef class AckInlet(FrameTaker):
         self.sources.pop(topic, None)
 
     cdef long take(self, object peer, const ControlFront *front, bytes rest) except -1:
-        cdef OneRange numbers
+        cdef AckRange numbers
         cdef tuple found = self.sources.get(front.topic)
         if found is not None and front.detail == 0 and PyBytes_GET_SIZE(rest) == sizeof(numbers):
             memcpy(&numbers, PyBytes_AS_STRING(rest), sizeof(numbers))
@@ -33,11 +30,10 @@ cdef class AckInlet(FrameTaker):
                 if (<OrderedAcks>found[2]).confirmed_first:
                     found[3]()
                 return 0
-        self.callback(peer, PyBytes_FromStringAndSize(<const char *>front, sizeof(ControlFront)) + rest)
-        return 0
+        return FrameTaker.take(self, peer, front, rest)
 
 
-cdef bint take_in_order(tuple source, object peer, uint64_t instance, const OneRange *numbers) except? True:
+cdef bint take_in_order(tuple source, object peer, uint64_t instance, const AckRange *numbers) except? True:
     cdef MessageSaver saver = <MessageSaver>source[0]
     cdef CopyArea area = <CopyArea>source[1]
     if not numbers.first <= numbers.last:

@@ -91,7 +91,7 @@ class SendingSessions:
             expected=lambda topic: network.resolution.offers(topic) or bool(ExpectedReceivers(domain, ()).of(topic)),
             reclaim=self.reclaim,
         )
-        self.guaranteed = GuaranteedSources(domain, self._serve_soon, options, self._end_pass)
+        self.guaranteed = GuaranteedSources(domain, self._serve_soon, options, event_loop.request_attention)
         self.control_channels = ControlChannels(options, self.requests.responses, self._serve_soon, self.guaranteed)
         self.retentions = Retentions()
 
@@ -284,9 +284,6 @@ class SendingSessions:
         self._notify_soon()
         self._event_loop.hurry()
         self._event_loop.interrupt()
-
-    def _end_pass(self) -> None:
-        self._event_loop.request_attention()
 
     def _serve_soon(self) -> None:
         self._event_loop.hurry()

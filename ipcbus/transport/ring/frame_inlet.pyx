@@ -1,33 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """Frames of receivers straight out of their pipes; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from ipcbus.wire.control_front cimport ControlFront, FrameTaker
+from ipcbus.transport.ring.frame_front cimport FRAME_HEADER, FrameFront
+from ipcbus.wire.control_front cimport FrameTaker
 from ringbuf cimport _atomics
 from ringbuf.pipe cimport Pipe
 from ringbuf.shared_words cimport SharedWords
 
 cdef extern from *:
-    """
-typedef struct {
-    uint8_t lane, first;
-    uint16_t reserved;
-    uint32_t remaining;
-    ipcbus_ControlFront front;
-} ipcbus_FrameFront;
-_Static_assert(sizeof(ipcbus_FrameFront) == 24, "FrameFront size");
-    """
-    ctypedef struct FrameFront "ipcbus_FrameFront":
-        uint8_t lane
-        uint8_t first
-        uint16_t reserved
-        uint32_t remaining
-        ControlFront front
     int lowest_bit "__builtin_ctzll"(unsigned long long bits) noexcept nogil
 
 cdef enum:
-    FRAME_HEADER = 8            # of recovery.control_channel; `remaining` counts from its end
     KINDS = 256
     NOT_TAKEN = -1
 

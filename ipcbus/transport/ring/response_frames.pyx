@@ -1,10 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """Responses straight into pipes; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from ipcbus.delivery.pump cimport Pump
+from ipcbus.transport.ring.frame_front cimport FRAME_HEADER, FrameFront
+from ipcbus.wire.control_front cimport AckRange
 from ringbuf cimport _atomics
 from ringbuf.pipe cimport Pipe
 from ringbuf.shared_words cimport SharedWords
@@ -14,54 +16,14 @@ from ipcbus.wire import control_messages, gmd_messages
 cdef extern from *:
     """
 typedef struct {
-    uint8_t lane, first;
-    uint16_t reserved;
-    uint32_t remaining;
-    uint8_t kind, zeros[3];
-    uint32_t topic;
-    uint64_t request;
-} ipcbus_ResponseFront;
-_Static_assert(sizeof(ipcbus_ResponseFront) == 24, "ResponseFront size");
-    """
-    ctypedef struct ResponseFront "ipcbus_ResponseFront":
-        uint8_t lane
-        uint8_t first
-        uint16_t reserved
-        uint32_t remaining
-        uint8_t kind
-        uint8_t zeros[3]
-        uint32_t topic
-        uint64_t request
-
-cdef extern from *:
-    """
-typedef struct {
-    uint8_t lane, first;
-    uint16_t reserved;
-    uint32_t remaining;
-    uint8_t kind, detail;
-    uint16_t zeros;
-    uint32_t topic;
-    uint64_t instance, incarnation, first_number, last_number;
+    ipcbus_FrameFront head;
+    ipcbus_AckRange numbers;
 } ipcbus_AckFrame;
 _Static_assert(sizeof(ipcbus_AckFrame) == 48, "AckFrame size");
     """
     ctypedef struct AckFrame "ipcbus_AckFrame":
-        uint8_t lane
-        uint8_t first
-        uint16_t reserved
-        uint32_t remaining
-        uint8_t kind
-        uint8_t detail
-        uint16_t zeros
-        uint32_t topic
-        uint64_t instance
-        uint64_t incarnation
-        uint64_t first_number
-        uint64_t last_number
-
-cdef enum:
-    FRAME_HEADER = 8            # of recovery.control_channel; `remaining` counts from its end
+        FrameFront head
+        AckRange numbers
 
 cdef uint8_t RESPONSE = control_messages.RESPONSE
 cdef uint8_t GMD_ACK = gmd_messages.GMD_ACK
@@ -73,11 +35,10 @@ cdef bint put_ack(
     """Puts a GMD_ACK with one range; returns False when that is not possible now."""
     cdef AckFrame frame
     memset(&frame, 0, sizeof(frame))
-    frame.first = 1
-    frame.remaining = sizeof(frame) - FRAME_HEADER
-    frame.kind = GMD_ACK
-    frame.topic, frame.instance, frame.incarnation = topic, instance, incarnation
-    frame.first_number, frame.last_number = first, last
+    frame.head.first = 1
+    frame.head.remaining = sizeof(frame) - FRAME_HEADER
+    frame.head.front.kind, frame.head.front.topic, frame.head.front.number = GMD_ACK, topic, instance
+    frame.numbers.incarnation, frame.numbers.first, frame.numbers.last = incarnation, first, last
     return writer.put_frame(<const char *>&frame, sizeof(frame), NULL, 0)
 
 
@@ -105,14 +66,13 @@ cdef class ResponseWriter:
             pump.leave()
 
     cdef bint put(self, uint64_t request, bytes data) except? True:
-        cdef ResponseFront front
+        cdef FrameFront head
         cdef uint64_t length = PyBytes_GET_SIZE(data)
-        memset(&front, 0, sizeof(front))
-        front.first = 1
-        front.remaining = <uint32_t>(sizeof(front) - FRAME_HEADER + length)
-        front.kind = RESPONSE
-        front.request = request
-        return self.put_frame(<const char *>&front, sizeof(front), PyBytes_AS_STRING(data), length)
+        memset(&head, 0, sizeof(head))
+        head.first = 1
+        head.remaining = <uint32_t>(sizeof(head) - FRAME_HEADER + length)
+        head.front.kind, head.front.number = RESPONSE, request
+        return self.put_frame(<const char *>&head, sizeof(head), PyBytes_AS_STRING(data), length)
 
     cdef bint put_frame(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True:
         """Puts an urgent message of one frame, in two parts; the thread drives the context."""
