@@ -15,6 +15,7 @@ from tests.conformance.test_otr_evicted import Evicting, Stopping
 from tests.kit.bus import GIVE_UP_S, LBTRM, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.network import isolated_or_skip
 from tests.kit.payload import balanced, body
+from tests.system.test_udp_recovery import lost_with_a_small_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,20 +118,8 @@ def test_a_receiver_that_is_evicted_again_and_again_loses_nothing(bus: Bus) -> N
 @pytest.mark.parametrize("covered", [True, False])
 def test_what_the_transport_gives_up_comes_from_the_source(bus: Bus, covered: bool) -> None:
     """Ten times the length of `tests.system.test_udp_recovery`."""
-    window = {f"transport_{bus.kind.transport}_transmission_window_size": 65536}
-    source = keeping(bus, **window, **(KEPT if covered else {"retransmit_retention_size_limit": 65536}))
-    reader = Reader(bus, otr_request_initial_delay=20, use_late_join=0)
-    bus.joined(source)
-    sent = 200_000
-    for number in range(sent):
-        source.send(body(number))
-    source.flush()
-    reader.account(sent)
-    source.close()
-    bus.until(lambda: reader.ledger.ended, "the end")
-    balanced(reader.ledger, sent)
-    if covered:
-        assert reader.ledger.lost == 0
+    lost = lost_with_a_small_window(bus, 200_000, **(KEPT if covered else {"retransmit_retention_size_limit": 65536}))
+    assert not covered or lost == 0
 
 
 @every_udp

@@ -108,24 +108,34 @@ def stays(rows: list[Row]) -> list[list[Row]]:
     return found
 
 
+def begins_again(scene: Scene, count: int, pause_s: float = 0.0) -> tuple[list[Row], int, int]:
+    """A topic ends while no recorder runs, and begins again in its session.
+
+    Returns:
+        The rows since, and how many of the messages that were sent since are recorded, and reported lost.
+    """
+    publisher = scene.start()
+    source = scene.begin(publisher)
+    scene.record_and_kill(publisher, count)
+    threading.Event().wait(pause_s)  # what is under test is that time
+    assert publisher.do("end", topic="t") == count
+    assert scene.begin(publisher) == source
+    publisher.do("send", topic="t", count=300)
+    sent = scene.record_to_the_end(publisher)
+    before, after = stays(rows_of(scene.archive))
+    assert accounted(before, "t", source) == (0, count, count, 0)
+    first, following, recorded, lost = accounted(after, "t", source)
+    assert (first, following, recorded + lost) == (0, sent, sent)
+    return after, recorded, lost
+
+
 @every_kind
 @keeping
 @every_pause
 def test_a_topic_that_ended_and_began_again_is_recorded_from_its_first_number(
     scene: Scene, kind: Kind, keeps: int, pause_s: float
 ) -> None:
-    publisher = scene.start()
-    source = scene.begin(publisher)
-    scene.record_and_kill(publisher, 1000)
-    threading.Event().wait(pause_s)  # what is under test is that time
-    assert publisher.do("end", topic="t") == 1000
-    assert scene.begin(publisher) == source
-    publisher.do("send", topic="t", count=300)
-    sent = scene.record_to_the_end(publisher)
-    before, after = stays(rows_of(scene.archive))
-    assert accounted(before, "t", source) == (0, 1000, 1000, 0)
-    first, following, recorded, lost = accounted(after, "t", source)
-    assert (first, following, recorded + lost) == (0, sent, sent)
+    after, recorded, lost = begins_again(scene, 1000, pause_s)
     assert lost == 0 if keeps else recorded > 0
     assert all(number_of(row.value) == row.first for row in messages(after))
 
@@ -133,17 +143,7 @@ def test_a_topic_that_ended_and_began_again_is_recorded_from_its_first_number(
 @every_kind
 @pytest.mark.parametrize("keeps", [0], ids=["does not keep"])
 def test_a_topic_that_began_again_and_went_further_than_the_one_before(scene: Scene, kind: Kind, keeps: int) -> None:
-    publisher = scene.start()
-    source = scene.begin(publisher)
-    scene.record_and_kill(publisher, 200)
-    assert publisher.do("end", topic="t") == 200
-    assert scene.begin(publisher) == source
-    publisher.do("send", topic="t", count=300)
-    sent = scene.record_to_the_end(publisher)
-    before, after = stays(rows_of(scene.archive))
-    assert accounted(before, "t", source) == (0, 200, 200, 0)
-    first, following, recorded, lost = accounted(after, "t", source)
-    assert (first, following, recorded + lost) == (0, sent, sent)
+    _, recorded, _ = begins_again(scene, 200)
     assert recorded > 0
 
 

@@ -72,13 +72,16 @@ def test_a_late_joiner_gets_everything_while_the_source_sends_on(bus: Bus) -> No
 
 @pytest.mark.parametrize("covered", [True, False])
 def test_what_the_transport_gives_up_comes_from_the_source_as_far_as_it_is_kept(bus: Bus, covered: bool) -> None:
-    """The retransmit window of the transport holds a few datagrams, so that it loses many."""
-    own = f"transport_{bus.kind.transport}"
-    kept = {} if covered else {"retransmit_retention_size_limit": 65536}
-    source = keeping(bus, **{f"{own}_transmission_window_size": 65536}, **kept)
+    lost = lost_with_a_small_window(bus, 20_000, **({} if covered else {"retransmit_retention_size_limit": 65536}))
+    assert not covered or lost == 0
+
+
+def lost_with_a_small_window(bus: Bus, sent: int, **options: object) -> int:
+    """Sends messages through a window of few datagrams, so that the transport loses many; returns how many are lost."""
+    window = {f"transport_{bus.kind.transport}_transmission_window_size": 65536}
+    source = keeping(bus, **window, **options)
     reader = Reader(bus, otr_request_initial_delay=20, use_late_join=0)
     bus.joined(source)
-    sent = 20_000
     for number in range(sent):
         source.send(body(number))
     source.flush()
@@ -86,8 +89,7 @@ def test_what_the_transport_gives_up_comes_from_the_source_as_far_as_it_is_kept(
     source.close()
     bus.until(lambda: reader.ledger.ended, "the end")
     balanced(reader.ledger, sent)
-    if covered:
-        assert reader.ledger.lost == 0
+    return reader.ledger.lost
 
 
 def test_a_source_that_closes_gives_a_late_joiner_everything_first(bus: Bus) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +14,8 @@ from ipcbus.runtime.sending.response_taker import ResponseTaker
 from tests.kit.pipe_stage import PipeStage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
 
 MESSAGE = bytes(16_384)
@@ -20,16 +23,27 @@ MANY = 40
 """Messages that fill the queue of the pipe and then wait in the channel."""
 
 
-def test_a_call_for_room_sends_what_waits_and_tells_the_guaranteed_sources(domain: str) -> None:
+@contextmanager
+def served_stage(
+    domain: str, context: dict[str, object] | None = None, **guaranteed: object
+) -> Iterator[tuple[PipeStage, SessionChannels]]:
+    """A session with its control channels."""
     stage = PipeStage(domain)
-    with_room: list[object] = []
-    calls = {"has_room": with_room.append, "lost": lambda *_: None, "inlet": lambda _: None}
-    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=True, **calls))
-    options = Config({"context": {"control_channel_size": 65_536}}).values("context")
-    session = stage.pair.sending
+    options = Config({"context": context or {}}).values("context")
+    sources = SimpleNamespace(**{"any": False, "lost": lambda *_: None, "inlet": lambda _: None} | guaranteed)
     responses = ResponseTaker(lambda *_: 0, lambda _: None)
-    served = SessionChannels(session, options, responses, lambda: None, guaranteed)
+    made = SessionChannels(stage.pair.sending, options, responses, lambda: None, cast("GuaranteedSources", sources))
     try:
+        yield stage, made
+    finally:
+        made.close()
+        stage.close()
+
+
+def test_a_call_for_room_sends_what_waits_and_tells_the_guaranteed_sources(domain: str) -> None:
+    with_room: list[object] = []
+    context: dict[str, object] = {"control_channel_size": 65_536}
+    with served_stage(domain, context, any=True, has_room=with_room.append) as (stage, served):
         _, link = stage.join()
         receiver = ControlChannel(link, queue_max=1 << 20, message_max=1 << 20)
         link.request()
@@ -49,19 +63,11 @@ def test_a_call_for_room_sends_what_waits_and_tells_the_guaranteed_sources(domai
             assert got > before, f"the source has not gone on after {got} of {MANY} messages"
             served.look()
         assert with_room
-        assert set(map(id, with_room)) == {id(session)}
-    finally:
-        served.close()
-        stage.close()
+        assert set(map(id, with_room)) == {id(stage.pair.sending)}
 
 
 def test_a_receiver_without_a_channel_may_be_about_to_ask(domain: str) -> None:
-    stage = PipeStage(domain)
-    responses = ResponseTaker(lambda *_: 0, lambda _: None)
-    options = Config({"context": {}}).values("context")
-    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=False, lost=lambda *_: None, inlet=lambda _: None))
-    served = SessionChannels(stage.pair.sending, options, responses, lambda: None, guaranteed)
-    try:
+    with served_stage(domain) as (stage, served):
         joined, link = stage.join()
         assert not served.is_recovering(0, time.monotonic_ns())
         link.request()
@@ -77,18 +83,10 @@ def test_a_receiver_without_a_channel_may_be_about_to_ask(domain: str) -> None:
         assert served.pipes.opening() == []
         assert not served.is_recovering(0, later_ns)
         del joined
-    finally:
-        served.close()
-        stage.close()
 
 
 def test_the_first_call_after_the_last_receiver_has_left_rings_the_doorbell(domain: str) -> None:
-    stage = PipeStage(domain)
-    responses = ResponseTaker(lambda *_: 0, lambda _: None)
-    options = Config({"context": {}}).values("context")
-    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=False, lost=lambda *_: None, inlet=lambda _: None))
-    served = SessionChannels(stage.pair.sending, options, responses, lambda: None, guaranteed)
-    try:
+    with served_stage(domain) as (stage, served):
         joined, link = stage.join()
         link.request()
         served.look()
@@ -105,6 +103,3 @@ def test_the_first_call_after_the_last_receiver_has_left_rings_the_doorbell(doma
         _, later = stage.join()
         later.request()
         assert stage.hear()[0]
-    finally:
-        served.close()
-        stage.close()
