@@ -9,8 +9,10 @@ PYX := $(shell find ringbuf ipcbus -name '*.pyx')
 PXD := $(shell find ringbuf ipcbus -name '*.pxd' -o -name '*.pxi')
 ARGS ?=
 
-# Tests wait for timers and for other processes half of their time: two more of them at a time than there are cores.
-WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
+# Tests wait for timers and for other processes half of their time: six more of them at a time than there are cores. A
+# worker that has nothing left takes tests from the others, else two workers ran the last half of the time alone.
+WORKERS ?= $(shell echo $$(($$(nproc) + 6)))
+IN_PARALLEL = --dist worksteal -n
 
 # Without compiled bytecode every worker, and each of the hundreds of processes that tests start, compiles all modules
 # again, and pytest rewrites all assertions again: a quarter of the time of `make test`.
@@ -18,6 +20,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What `test` and `stress` run.
 TESTS ?= tests
+
+# What `dist` runs against the installed wheel, in a directory without the sources, with a compiler that always fails.
+DIST := build/dist
+DIST_TESTS := $(addprefix tests/conformance/test_,content.py fragments.py requests.py late_join.py wildcards.py)
+TEST_TOOLS := hypothesis pytest pytest-timeout pytest-xdist uvloop
 
 # For targets of several parts: `part NAME COMMAND...` runs one, and at the end, also after a failure, each part's time
 # is shown.
@@ -34,25 +41,25 @@ SHELL := bash
 .SHELLFLAGS := -e -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark stress sim lint check bench docs picture clean
+.PHONY: help demo test test-spark stress sim lint check bench bench-peers docs docs-site dist picture clean
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, test-spark, stress, sim and bench."
+	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, test-spark, stress, sim, bench and bench-peers."
 
 demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table; then Spark reports on what was recorded
 	@rm -rf build/demo
 	$(BIN)/ipcbus demo --report build/demo $(ARGS)
 
-test: $(STAMPS)/installed ## all tests but the long ones, WORKERS at a time (two more than there are cores)
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long and not spark" $(TESTS) $(ARGS)
+test: $(STAMPS)/read-tests ## all tests but the long ones, WORKERS at a time (six more than there are cores)
+	$(BIN)/python -m pytest $(IN_PARALLEL) $(WORKERS) -q -m "not long and not spark" $(TESTS) $(ARGS)
 
 test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the other, as it takes all cores itself
 	$(BIN)/python -m pytest -q -m "spark and not long" tests $(ARGS)
 
-stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time; TESTS=tests/conformance is a part of them
+stress: $(STAMPS)/installed ## the long tests (many minutes), four at a time; TESTS=tests/conformance is a part of them
 	@$(PARTS) \
-	part "long tests without Spark" $(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=25 $(TESTS) $(ARGS); \
+	part "long tests without Spark" $(BIN)/python -m pytest $(IN_PARALLEL) 4 -m "long and not spark" --durations=25 $(TESTS) $(ARGS); \
 	$(if $(filter tests tests/spark%,$(TESTS)), \
 	part "long tests with Spark" $(BIN)/python -m pytest -m "long and spark" --durations=25 $(TESTS) $(ARGS))
 
@@ -70,6 +77,7 @@ lint: $(STAMPS)/installed ## style, format, types, and what is generated: layout
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/python -m ringbuf.layout --check
+	$(BIN)/python -m ringbuf.item_layout --check
 	$(BIN)/python -m ipcbus.wire.wire_layout --check
 	$(BIN)/python -m ipcbus.archive.archive_layout --check
 	$(BIN)/python -m ipcbus.gmd.journal_layout --check
@@ -78,6 +86,7 @@ lint: $(STAMPS)/installed ## style, format, types, and what is generated: layout
 	$(BIN)/python -m ipcbus.reliability.reliability_reference --check
 	$(BIN)/python -m ipcbus.spark.spark_reference --check
 	$(BIN)/python -m ipcbus_tools.json_schemas --check
+	$(BIN)/python -m ipcbus_tools.reference_pages --check
 
 # The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
 check: lint test ## lint, then test: what has to pass before a commit
@@ -85,12 +94,35 @@ check: lint test ## lint, then test: what has to pass before a commit
 bench: $(STAMPS)/installed ## measure throughput and latency beside the native limit of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
 
+bench-peers: $(STAMPS)/installed ## the alternatives in Python that are installed, and ipcbus, in one table (PEERS="..." installs some first)
+	$(if $(PEERS),$(BIN)/python -m pip install --disable-pip-version-check -q $(PEERS))
+	$(BIN)/python -m benchmarks --only "Other buses" $(ARGS)
+
 docs: $(STAMPS)/installed ## the reference pages of options and statistics and the diagrams from their tables, and the schemas of JSON
 	$(BIN)/python -m ipcbus.config.options_reference
 	$(BIN)/python -m ipcbus.stats.statistics_reference
 	$(BIN)/python -m ipcbus.reliability.reliability_reference
 	$(BIN)/python -m ipcbus.spark.spark_reference
 	$(BIN)/python -m ipcbus_tools.json_schemas
+	$(BIN)/python -m ipcbus_tools.reference_pages
+
+docs-site: $(STAMPS)/docs-tools ## the documentation as a site in build/site; fails on a link that leads nowhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "built build/site/index.html"
+
+dist: $(STAMPS)/dist-tools ## wheel, source distribution and list of dependencies in dist/, checked; short tests against the installed wheel
+	rm -rf dist $(DIST)
+	$(BIN)/python -m build --outdir $(DIST)/built .
+	$(BIN)/python -m auditwheel repair --strip --wheel-dir dist $(DIST)/built/*.whl
+	cp $(DIST)/built/*.tar.gz dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv $(DIST)/venv
+	$(DIST)/venv/bin/python -m pip install --disable-pip-version-check -q --only-binary :all: dist/*.whl
+	$(BIN)/cyclonedx-py environment $(DIST)/venv --output-file dist/sbom.json
+	$(DIST)/venv/bin/python -m pip install --disable-pip-version-check -q --only-binary :all: $(TEST_TOOLS)
+	cp -r tests pyproject.toml $(DIST)
+	cd $(DIST) && CC=false venv/bin/python -m pytest $(IN_PARALLEL) $(WORKERS) -q -m "not long and not spark" $(DIST_TESTS) $(ARGS)
+	@ls -l dist
 
 picture: $(STAMPS)/installed ## the pictures in the README, made by a live run
 	@mkdir -p docs/images
@@ -139,4 +171,17 @@ $(STAMPS)/linked: $(STAMPS)/tools pyproject.toml | $(STAMPS)/compiled
 	@touch $@
 
 $(STAMPS)/installed: $(STAMPS)/compiled $(STAMPS)/linked
+	@touch $@
+
+# What an extra of pyproject.toml brings, for one target: docs-tools, dist-tools.
+# pytest rewrites the assertions of each module that it reads for the first time. Two processes do it for all workers:
+# else each worker would do it at the same time as the others, which took a fifth of the first `make test`.
+$(STAMPS)/read-tests: $(STAMPS)/installed $(shell find tests -name '*.py')
+	@printf '%s\n' tests/unit 'tests --ignore tests/unit' | \
+	    xargs -L 1 -P 2 $(BIN)/python -m pytest --collect-only -q >$(STAMPS)/read-tests.log 2>&1 || { cat $(STAMPS)/read-tests.log; exit 1; }
+	@touch $@
+
+$(STAMPS)/%-tools: $(STAMPS)/installed
+	@echo "== installing the extra '$*' into $(VENV)"
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-build-isolation -e '.[$*]'
 	@touch $@

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -165,7 +166,7 @@ def _lmdb(name: str, messages: int, *, sync: bool, metasync: bool, group: int = 
 
 def _redis(messages: int, fsync: str, group: int) -> Peer:
     measure = stream_servers.redis(messages, _SIZE, fsync=fsync, group=group)
-    return Peer(f"Redis Streams, appendfsync {fsync}", measure if stream_servers.REDIS else None)
+    return Peer(f"Redis, appendfsync {fsync}", measure if stream_servers.REDIS else None)
 
 
 def _sqlite(name: str, messages: int, goal: float, group: int = 1) -> Peer:
@@ -173,7 +174,7 @@ def _sqlite(name: str, messages: int, goal: float, group: int = 1) -> Peer:
 
 
 _JETSTREAM: Final = Peer(
-    "NATS JetStream, file storage", stream_servers.nats(50_000, _SIZE, group=_GROUP) if stream_servers.NATS else None
+    "NATS JetStream, files", stream_servers.nats(50_000, _SIZE, group=_GROUP) if stream_servers.NATS else None
 )
 KINDS: Final = (
     Kind("memory", 300_000, {"ipc_gmd_type": "memory"}, {1: 1e6}),
@@ -262,8 +263,8 @@ def _measured(rows: list[Row], rounds: int, factor: float) -> dict[str, list[flo
 def _table(kind: Kind, found: dict[str, list[float]]) -> Table:
     """Shows a kind and its peers, in 80 columns."""
     ours = [found[f"gmd {kind.name}: {text}"] for text in ("1 receiver", "2 receivers")]
-    table = Table(title=f"{kind.name}: {_SIZE} bytes", title_justify="left", width=80)
-    for column in ("saved and acknowledged", "msg/s", "min .. max", "1 is", "2 are", "goal"):
+    table = Table(title=f"{kind.name}: {_SIZE} bytes", title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for column in ("saved and acknowledged", "msg/s", "min-max", "1 is", "2 are", "goal"):
         table.add_column(column, justify="left" if column.startswith("saved") else "right", no_wrap=True)
     for receivers, values in enumerate(ours, 1):
         goal = kind.budgets.get(receivers)
@@ -273,11 +274,11 @@ def _table(kind: Kind, found: dict[str, list[float]]) -> Table:
     for peer in kind.peers:
         values = found.get(_peer_row(kind, peer), [])
         if not values:
-            table.add_row(peer.name, "not installed", "", "", "", "")
+            table.add_row(peer.name, "", "not installed", "", "", "")
             continue
         ratios = [statistics.median(mine / its for mine, its in zip(each, values, strict=True)) for each in ours]
         reached = f"{peer.goal:g}x {_verdict(ratios[0] >= peer.goal)}" if peer.goal else ""
-        texts = [f"{ratio:.2f}x" for ratio in ratios]
+        texts = [f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.3g}x" for ratio in ratios]
         table.add_row(peer.name, _short(statistics.median(values)), _range(values), *texts, reached)
     return table
 
@@ -294,7 +295,8 @@ def _short(value: float) -> str:
 
 
 def _range(values: list[float]) -> str:
-    return f"{_short(min(values))} .. {_short(max(values))}"
+    least, most = _short(min(values)), _short(max(values))
+    return f"{least.split(' ')[0] if least[-1] == most[-1] else least}-{most}"
 
 
 def main() -> None:

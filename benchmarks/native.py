@@ -147,6 +147,37 @@ def by_state(results: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]
     return groups
 
 
+def near_processors() -> tuple[int, int]:
+    """Returns two processors that this process may use: near each other, but not two threads of one core if possible.
+
+    Raises:
+        RuntimeError: it may use one only.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        raise RuntimeError("two processors are needed: one for the sender, one for the receivers")
+    first, *others = allowed
+    threads, cached = _listed(first, "topology/thread_siblings_list"), _listed(first, "cache/index3/shared_cpu_list")
+    near = [each for each in others if each in cached]
+    for candidates in ([each for each in near if each not in threads], near, others):
+        if candidates:
+            return first, candidates[0]
+    raise AssertionError("others is not empty")
+
+
+def _listed(processor: int, name: str) -> set[int]:
+    """The processors of a list of the kernel such as `0-3,8`; none where the kernel does not tell."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{processor}/{name}").read_text()
+    except OSError:
+        return set()
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        low, _, high = part.partition("-")
+        found.update(range(int(low), int(high or low) + 1))
+    return found
+
+
 def _is_current(binary: Path, sources: Iterable[Path]) -> bool:
     """Whether the binary exists and no source is newer."""
     if not binary.exists():
@@ -158,7 +189,10 @@ def _is_current(binary: Path, sources: Iterable[Path]) -> bool:
 def _checked(command: Sequence[str]) -> str:
     """Standard output of a command that must succeed."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
+        cores = {"IPCBUS_CORES": ",".join(map(str, near_processors()))}
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False, env={**os.environ, **cores}
+        )
     except FileNotFoundError as error:
         raise RuntimeError(f"{command[0]} is not installed or not on the path") from error
     except subprocess.TimeoutExpired as error:

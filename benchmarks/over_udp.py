@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ import ipcbus
 
 if TYPE_CHECKING:
     from benchmarks.pairs import Figures, Station
+    from ipcbus.config.keywords import ConfigMapping
     from ipcbus.transport.udp.datagram_socket import DatagramCounts
 
 TOPIC = "bench"
@@ -25,13 +26,8 @@ _UDP_HEADERS = 28
 _TCP_HEADERS = 52
 """Bytes of IPv4 and TCP, with its time stamps, before each segment."""
 _WAIT_S = 60.0
-_SOURCE: dict[str, Any] = {
-    "transport": "lbtru",
-    # Without a rate limit nothing slows a source down. So its window holds the whole run, and what a receiver that is
-    # slower misses comes again; the receiver's order map has no limit for the same reason.
-    "transport_lbtru_transmission_window_size": 1 << 32,
-}
-_RECEIVER = {"context": {"delivery_control_maximum_total_map_entries": 0}}
+_SOURCE: dict[str, Any] = {"transport": "lbtru"}
+_RECEIVER: Final[ConfigMapping] = {"context": {"delivery_control_maximum_total_map_entries": 0}}
 
 
 def _on_wire(counts: DatagramCounts) -> int:

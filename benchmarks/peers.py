@@ -1,14 +1,16 @@
-"""What else a Python program can send 64-byte messages with, measured the same way: `python -m benchmarks.peers`.
+"""What else a Python program can send 64-byte messages with, beside ipcbus: `make bench-peers`.
 
 Two pinned processes; throughput is the receiver's, from its first to its last message; a round trip is a message
-there and back with both sides waiting the way the alternative waits. pyzmq is measured when it is installed (extra
-`bench`).
+there and back with both sides waiting the way the alternative waits: asleep in the kernel, or spinning. Each message
+becomes an object of Python on both sides. Packages that are not part of Python are measured when they are installed.
 """
 
 from __future__ import annotations
 
-import argparse
+import atexit
 import contextlib
+import ctypes
+import functools
 import importlib
 import importlib.util
 import multiprocessing
@@ -21,14 +23,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import posix_ipc
-from rich.console import Console
-from rich.table import Table
+
+import ipcbus
+from benchmarks.pairs import run
+from benchmarks.rows import SMX, Row
+from benchmarks.scenarios import SPIN
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+    from benchmarks.pairs import Figures, Part, Station
 
 PAYLOAD = b"x" * 64
 
@@ -45,12 +52,16 @@ class Peer:
         open: makes both ends of one direction for a process; takes a shared handle and the role (`send`, `receive`).
         prepare: makes what both processes need before they start; returns the shared handle.
         messages: how many a throughput run sends.
+        trips: how many round trips are made.
+        batches: whether `send` keeps a message back, so that a round trip has to say `flush=True`.
     """
 
     name: str
     prepare: Callable[[], Any]
     open: Callable[[Any, str], Any]
     messages: int
+    trips: int = 3_000
+    batches: bool = False
 
 
 def _pipe() -> Any:  # noqa: ANN401 - handles differ by alternative
@@ -98,101 +109,235 @@ def _open_zmq(handle: str, role: str) -> Send | Receive:
     return socket_.send if role == "send" else socket_.recv  # type: ignore[no-any-return]
 
 
+def _file() -> Any:  # noqa: ANN401
+    return f"{tempfile.gettempdir()}/ipcbus-peer-{secrets.token_hex(4)}"
+
+
+def _open_subetha(handle: str, role: str) -> Send | Receive:
+    subetha: Any = importlib.import_module("subetha")
+    try:
+        ring = subetha.SpscRing(handle, 4096)
+    except OSError:
+        ring = subetha.SpscRing.open(handle, 4096)
+    push, pop = ring.push, ring.pop
+
+    def send(data: bytes) -> None:
+        while not push(data):
+            pass
+
+    def receive() -> bytes:
+        while not (data := pop()):
+            pass
+        return data  # type: ignore[no-any-return]
+
+    return send if role == "send" else receive
+
+
+def _faster_fifo() -> Any:  # noqa: ANN401
+    return importlib.import_module("faster_fifo").Queue(max_size_bytes=1 << 22)
+
+
+def _open_faster_fifo(handle: Any, role: str) -> Send | Receive:  # noqa: ANN401
+    return handle.put if role == "send" else handle.get  # type: ignore[no-any-return]
+
+
+def _name() -> Any:  # noqa: ANN401
+    return f"peer{secrets.token_hex(4)}"
+
+
+def _open_iceoryx2(handle: str, role: str) -> Send | Receive:
+    iox2: Any = importlib.import_module("iceoryx2")
+    payload = ctypes.c_uint8 * len(PAYLOAD)
+    iox2.set_log_level(iox2.LogLevel.Error)
+    node = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc)
+    service = (
+        node.service_builder(iox2.ServiceName.new(handle))
+        .publish_subscribe(payload)
+        .enable_safe_overflow(False)
+        .subscriber_max_buffer_size(1000)
+        .open_or_create()
+    )
+    if role == "send":
+        publisher = service.publisher_builder().create()
+        while not service.dynamic_config.number_of_subscribers:
+            time.sleep(0.001)  # what is sent before a subscriber has come reaches nobody
+
+        def send(data: bytes) -> None:
+            sample = publisher.loan_uninit()
+            ctypes.memmove(sample.payload_ptr, data, len(data))
+            sample.assume_init().send()
+
+        # An object of the node has to live as long as the publisher.
+        send.keeps = (node, service)  # type: ignore[attr-defined]
+        return send
+    subscriber = service.subscriber_builder().create()
+
+    def receive() -> bytes:
+        while (sample := subscriber.receive()) is None:
+            pass
+        return ctypes.string_at(sample.payload_ptr, len(PAYLOAD))
+
+    receive.keeps = (node, service)  # type: ignore[attr-defined]
+    return receive
+
+
+def _open_ipcbus(handle: str, role: str, *, spins: bool) -> Send | Receive:
+    context = _context(spins=spins)
+    if role == "send":
+        options: dict[str, Any] = dict(SMX) if spins else {}
+        source = context.source(handle, **options)
+        source.wait_for_receivers(1, 30)
+        return source.send
+    receiver = context.receiver(handle)
+    take = receiver.receive
+
+    def receive() -> bytes:
+        while True:
+            message = take()
+            if message is not None and message.type is ipcbus.MessageType.DATA:
+                return message.data
+
+    receive.join = functools.partial(receiver.wait_for_sources, 1, 30)  # type: ignore[attr-defined]
+    return receive
+
+
+@functools.cache
+def _context(*, spins: bool) -> ipcbus.Context:
+    """The one context of this process, which closes when the process ends."""
+    mode = "sequential" if spins else "embedded"
+    # Both processes have one parent.
+    context = ipcbus.Context({"context": SPIN if spins else {}}, domain=f"peers{os.getppid()}", operational_mode=mode)
+    atexit.register(context.close)
+    return context
+
+
 PEERS = [
+    Peer(
+        "ipcbus, receive(), LBT-SMX, spinning", _name, functools.partial(_open_ipcbus, spins=True), 2_000_000, 100_000
+    ),
+    Peer(
+        "ipcbus, receive(), default options",
+        _name,
+        functools.partial(_open_ipcbus, spins=False),
+        1_000_000,
+        batches=True,
+    ),
     Peer("multiprocessing.Pipe", _pipe, _open_pipe, 300_000),
     Peer("multiprocessing.Queue", _queue, _open_queue, 100_000),
     Peer("unix seqpacket socket", _seqpacket, _open_seqpacket, 300_000),
     Peer("POSIX message queue", _message_queue, _open_message_queue, 300_000),
 ]
-if importlib.util.find_spec("zmq"):
-    PEERS.append(Peer("pyzmq push/pull over ipc", _zmq, _open_zmq, 500_000))
+_PACKAGES = (
+    ("zmq", "pyzmq", Peer("pyzmq push/pull over ipc", _zmq, _open_zmq, 500_000)),
+    ("subetha", "subetha-ipc", Peer("subetha-ipc, SPSC ring, spinning", _file, _open_subetha, 2_000_000, 100_000)),
+    ("faster_fifo", "faster-fifo", Peer("faster-fifo", _faster_fifo, _open_faster_fifo, 200_000)),
+    ("iceoryx2", "iceoryx2", Peer("iceoryx2, polling", _name, _open_iceoryx2, 200_000)),
+)
+"""By module and package."""
+
+INSTALLED = [package for module, package, _ in _PACKAGES if importlib.util.find_spec(module)]
+MISSING = [package for _, package, _ in _PACKAGES if package not in INSTALLED]
+PEERS += [peer for _, package, peer in _PACKAGES if package in INSTALLED]
 
 
-def _stream(peer: Peer, there: Any, _back: Any, messages: int) -> None:  # noqa: ANN401
-    os.sched_setaffinity(0, {0})
-    send = peer.open(there, "send")
-    for _ in range(messages):
+def _ends(station: Station, *opened: tuple[str, str]) -> list[Any]:
+    """Opens ends, each of a direction in a role, and waits until the other process has opened its own."""
+    peer: Peer = station.options["peer"]
+    ends = [peer.open(station.options[direction], role) for direction, role in opened]
+    for end in ends:
+        # A context that its caller drives joins only while it is driven.
+        getattr(end, "join", _nothing)()
+    station.ready()
+    return ends
+
+
+def _both_ways(station: Station, there: str, back: str) -> list[Any]:
+    """Returns what receives and what sends at once."""
+    receive, send = _ends(station, (back, "receive"), (there, "send"))
+    return [receive, functools.partial(send, flush=True) if station.options["peer"].batches else send]
+
+
+def _nothing() -> None:
+    pass
+
+
+def stream(station: Station) -> Figures:
+    """Sends one message after the other."""
+    (send,) = _ends(station, ("there", "send"))
+    for _ in range(station.messages):
         send(PAYLOAD)
+    station.ready()
+    return {}
 
 
-def _echo(peer: Peer, there: Any, back: Any, messages: int) -> None:  # noqa: ANN401
-    os.sched_setaffinity(0, {0})
-    receive, send = peer.open(there, "receive"), peer.open(back, "send")
-    for _ in range(messages):
+def take(station: Station) -> Figures:
+    """Receives them; the time begins when the first one is there."""
+    (receive,) = _ends(station, ("there", "receive"))
+    receive()
+    begin = time.perf_counter()
+    for _ in range(station.messages - 1):
+        receive()
+    seconds = time.perf_counter() - begin
+    station.ready()
+    return {"per_second": (station.messages - 1) / seconds}
+
+
+def trip(station: Station) -> Figures:
+    """Sends, and waits for the echo."""
+    receive, send = _both_ways(station, "there", "back")
+    times = []
+    for _ in range(station.messages):
+        begin = time.perf_counter_ns()
+        send(PAYLOAD)
+        receive()
+        times.append(time.perf_counter_ns() - begin)
+    station.ready()
+    return {"p50": statistics.median(times[station.messages // 10 :])}
+
+
+def echo(station: Station) -> Figures:
+    """Sends back what comes."""
+    receive, send = _both_ways(station, "back", "there")
+    for _ in range(station.messages):
         receive()
         send(PAYLOAD)
+    station.ready()
+    return {}
 
 
-def _run(peer: Peer, other: Callable[..., None], here: Callable[[Any, Any], float], messages: int) -> float:
+def _measure(peer: Peer, parts: list[tuple[Part, int]], messages: int) -> list[Figures]:
     there, back = peer.prepare(), peer.prepare()
-    process = multiprocessing.get_context("spawn").Process(
-        target=other, args=(peer, there, back, messages), daemon=True
-    )
-    process.start()
     try:
-        return here(there, back)
+        return run(parts, messages, len(PAYLOAD), peer=peer, there=there, back=back)
     finally:
-        process.join()
         for handle in (there, back):
             if isinstance(handle, str):
-                with contextlib.suppress(posix_ipc.ExistentialError, ValueError):
+                with contextlib.suppress(posix_ipc.Error, ValueError):
                     posix_ipc.unlink_message_queue(handle)
                 Path(handle.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
-def throughput(peer: Peer) -> float:
-    """Messages a second."""
+def _rows(peer: Peer) -> list[Row]:
+    def rate(factor: float) -> float:
+        return _measure(peer, [(stream, 0), (take, 1)], max(1_000, int(peer.messages * factor)))[1]["per_second"]
 
-    def here(there: Any, _back: Any) -> float:  # noqa: ANN401
-        receive = peer.open(there, "receive")
-        receive()
-        begin = time.perf_counter()
-        for _ in range(peer.messages - 1):
-            receive()
-        return (peer.messages - 1) / (time.perf_counter() - begin)
+    def round_trip(factor: float) -> float:
+        return _measure(peer, [(trip, 0), (echo, 1)], max(200, int(peer.trips * factor)))[0]["p50"]
 
-    return _run(peer, _stream, here, peer.messages)
-
-
-def round_trip(peer: Peer, messages: int = 3_000) -> float:
-    """Median of a message there and back, in ns."""
-
-    def here(there: Any, back: Any) -> float:  # noqa: ANN401
-        receive, send = peer.open(back, "receive"), peer.open(there, "send")
-        times = []
-        for _ in range(messages):
-            begin = time.perf_counter_ns()
-            send(PAYLOAD)
-            receive()
-            times.append(time.perf_counter_ns() - begin)
-        return statistics.median(times[messages // 10 :])
-
-    return _run(peer, _echo, here, messages)
+    return [
+        Row(rate_name(peer), "msg/s", None, None, False, rate),
+        Row(trip_name(peer), "ns", None, None, True, round_trip),
+    ]
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="interleaved runs (default 3)")
-    runs = parser.parse_args().runs
-    os.sched_setaffinity(0, {1})
-    rates: dict[str, list[float]] = {peer.name: [] for peer in PEERS}
-    trips: dict[str, list[float]] = {peer.name: [] for peer in PEERS}
-    for _ in range(runs):
-        for peer in PEERS:
-            rates[peer.name].append(throughput(peer))
-            trips[peer.name].append(round_trip(peer))
-    table = Table(title=f"64-byte messages, two pinned processes, median of {runs} runs")
-    for column in ("alternative", "msg/s", "round trip"):
-        table.add_column(column, justify="left" if column == "alternative" else "right")
-    for name, values in rates.items():
-        rate, trip = statistics.median(values), statistics.median(trips[name])
-        table.add_row(name, f"{rate / 1e6:.2f} M", f"{trip / 1000:.1f} us")
-    console = Console()
-    if not importlib.util.find_spec("zmq"):
-        console.print("pyzmq is not installed, so it is left out: pip install -e '.[bench]'", markup=False)
-    console.print(table)
+def rate_name(peer: Peer) -> str:
+    """The name of its row of throughput."""
+    return peer.name
 
 
-if __name__ == "__main__":
-    main()
+def trip_name(peer: Peer) -> str:
+    """The name of its row of round trips."""
+    return f"{peer.name}, round trip"
+
+
+PEER_ROWS: Final = [row for peer in PEERS for row in _rows(peer)]

@@ -31,7 +31,7 @@ _SLICE = 2_000
 
 def record(station: Station) -> Figures:
     """A recorder with the options of `ipcbus record`; times from its first message to the last one that is written."""
-    with ipcbus.Context({"context": dict(scenarios.PEND)}, domain=station.domain) as context:
+    with ipcbus.Context({"context": scenarios.PEND}, domain=station.domain) as context:
         archive = Archive.create(station.options["archive"])
         recorder = Recorder(context, archive, [scenarios.TOPIC], when_full=station.options.get("when_full", "drop"))
         with recorder:
@@ -67,7 +67,7 @@ def send_paced(station: Station) -> Figures:
 
 def play(station: Station) -> Figures:
     """A player at full speed."""
-    with ipcbus.Context({"context": dict(scenarios.SPIN)}, domain=station.domain) as context:
+    with ipcbus.Context({"context": scenarios.SPIN}, domain=station.domain) as context:
         player = Player(Archive(station.options["archive"]), context, speed=0, transport="lbtipc")
         for source in player.sources:
             source.wait_for_receivers(1, 30)

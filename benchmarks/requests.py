@@ -6,7 +6,7 @@ import importlib
 import multiprocessing.connection
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.pairs import Figures, Station
+    from ipcbus.config.keywords import ContextKeywords
 
 _WAIT_S = 60.0
 PAUSE_US = 500
@@ -23,8 +24,8 @@ PAUSE_US = 500
 
 
 def _context(station: Station) -> ipcbus.Context:
-    behavior = "pend" if station.options["asleep"] else "busy_wait"
-    options = {
+    behavior: Literal["pend", "busy_wait"] = "pend" if station.options["asleep"] else "busy_wait"
+    options: ContextKeywords = {
         "operational_mode": "sequential",
         "transport_lbtipc_receiver_thread_behavior": behavior,
         "transport_lbtsmx_receiver_thread_behavior": behavior,
@@ -180,6 +181,29 @@ def pipe_answer(station: Station) -> Figures:
     return {}
 
 
+def _in_flight(station: Station, send: Callable[[], object], receive: Callable[[], object]) -> Figures:
+    """Requests a second of a peer whose responses come in order, with so many in flight."""
+    in_flight = station.options["in_flight"]
+    begin = time.perf_counter()
+    for _ in range(in_flight):
+        send()
+    for left in range(station.messages, 0, -1):
+        receive()
+        if left > in_flight:
+            send()
+    return {"per_second": station.messages / (time.perf_counter() - begin)}
+
+
+def pipe_ask_many(station: Station) -> Figures:
+    """The same, with so many in flight."""
+    payload = b"x" * station.size
+    station.ready()
+    with multiprocessing.connection.Client(station.options["address"], "AF_UNIX") as connection:
+        found = _in_flight(station, lambda: connection.send_bytes(payload), connection.recv_bytes)
+        connection.send_bytes(b"")
+        return found
+
+
 def _zmq(kind: str) -> tuple[Any, Any]:
     zmq = importlib.import_module("zmq")
     context = zmq.Context()
@@ -188,8 +212,17 @@ def _zmq(kind: str) -> tuple[Any, Any]:
 
 def zmq_ask(station: Station) -> Figures:
     """Pyzmq REQ over a socket of this host."""
+    return _zmq_ask(station, "REQ")
+
+
+def zmq_ask_dealer(station: Station) -> Figures:
+    """Pyzmq DEALER, one after the other."""
+    return _zmq_ask(station, "DEALER")
+
+
+def _zmq_ask(station: Station, kind: str) -> Figures:
     payload = b"x" * station.size
-    context, one = _zmq("REQ")
+    context, one = _zmq(kind)
     station.ready()
     one.connect("ipc://" + station.options["address"])
 
@@ -222,18 +255,11 @@ def zmq_ask_many(station: Station) -> Figures:
     context, one = _zmq("DEALER")
     station.ready()
     one.connect("ipc://" + station.options["address"])
-    begin = time.perf_counter()
-    for _ in range(station.options["in_flight"]):
-        one.send(payload)
-    for left in range(station.messages, 0, -1):
-        one.recv()
-        if left > station.options["in_flight"]:
-            one.send(payload)
-    seconds = time.perf_counter() - begin
+    found = _in_flight(station, lambda: one.send(payload), one.recv)
     one.send(b"")
     one.close()
     context.term()
-    return {"per_second": station.messages / seconds}
+    return found
 
 
 def zmq_answer_many(station: Station) -> Figures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from benchmarks import native, scenarios
 from benchmarks.pairs import run
@@ -25,14 +25,16 @@ class Row:
     """One figure.
 
     Attributes:
-        name: what it says in the table.
+        name: what it says in the table; no two rows have the same.
         unit: of the value.
         budget: what it has to reach; None where there is none.
         stretch: what would be excellent.
         smaller_is_better: whether the value has to stay below the budget.
         measure: runs it once; takes a factor for the amount of work and returns the value.
-        native: key of the native figure that it is divided by, or empty.
-        beside: name of the row that it is divided by instead, where that one is measured too.
+        beside: name of the row that it is divided by, where that one is measured too: a native limit, or another form.
+        is_ratio: whether budget and stretch are of the value divided by what stands beside it.
+        at_least: with `is_ratio`, budget and stretch as values that are enough whatever stands beside.
+        also: a second row, and how many times its value has to be reached for the budget.
     """
 
     name: str
@@ -41,8 +43,76 @@ class Row:
     stretch: float | None
     smaller_is_better: bool
     measure: Callable[[float], float]
-    native: str = ""
     beside: str = ""
+    is_ratio: bool = False
+    at_least: tuple[float, float] | None = None
+    also: tuple[str, float] | None = None
+
+
+class Shared:
+    """A run that gives the figures of several rows: it is made again when one of them is asked for again."""
+
+    def __init__(self, measure: Callable[[float], dict[str, float]]) -> None:
+        """Takes what makes the run."""
+        self._measure = measure
+        self._figures: dict[str, float] = {}
+        self._given: set[str] = set()
+
+    def row(self, key: str) -> Callable[[float], float]:
+        """Returns what measures one of the figures."""
+
+        def measure(factor: float) -> float:
+            if key in self._given or not self._figures:
+                self._figures = {}  # a run that fails leaves no figures of the one before
+                self._figures, self._given = self._measure(factor), set()
+            self._given.add(key)
+            return self._figures[key]
+
+        return measure
+
+
+# ---------------------------------------------------------------------------------------- native limits
+
+LINE: Final = "C: cache line, there and back"
+RING: Final = "C: ring, one by one"
+RING_BATCH: Final = "C: ring, batches of 32"
+RING_TRIP: Final = "C: ring, round trip"
+RING_TRIP_P99: Final = "C: ring, round trip, p99"
+FUTEX_TRIP: Final = "C: futex ping-pong, asleep"
+MEMCPY: Final = "C: memcpy, 64 KiB in 4 MiB"
+WAKE_TRIPS: Final = 200
+
+
+def _ring(_factor: float) -> dict[str, float]:
+    found: dict[str, float] = native.run("ring", "stamp", "8")
+    return found
+
+
+def _native_rows() -> list[Row]:
+    ring = Shared(_ring)
+
+    def row(name: str, unit: str, measure: Callable[[float], float]) -> Row:
+        return Row(name, unit, None, None, unit == "ns", measure)
+
+    def futex(_factor: float) -> float:
+        wake = native.run("wake", str(WAKE_TRIPS), "1", str(scenarios.PAUSE_US))["two_cores"]
+        return float(1000 * wake["futex"]["round_trip_p50_us"])
+
+    return [
+        row(LINE, "ns", lambda _factor: float(native.run("pingpong")["round_trip_p50_ns"])),
+        row(RING, "msg/s", ring.row("one_by_one_msg_s")),
+        row(RING_BATCH, "msg/s", ring.row("batch_32_msg_s")),
+        row(RING_TRIP, "ns", ring.row("round_trip_p50_ns")),
+        row(RING_TRIP_P99, "ns", ring.row("round_trip_p99_ns")),
+        row(FUTEX_TRIP, "ns", futex),
+        row(MEMCPY, "B/s", lambda _factor: float(native.run("memcpy")["set_bytes_s"])),
+    ]
+
+
+NATIVE: Final = _native_rows()
+"""The limits of this machine now: a cache line, a ring, a futex, a memcpy, all in C."""
+
+# ---------------------------------------------------------------------------------------- the fastest ways
 
 
 def _throughput(messages: int, source: dict[str, str | int], size: int = 64) -> Callable[[float], float]:
@@ -62,86 +132,61 @@ def _rows(messages: int, size: int, rows: int, source: dict[str, str | int]) -> 
     return measure
 
 
-_round_trips: dict[bool, dict[str, float]] = {}
+_trips = Shared(lambda factor: run([(scenarios.ping, 0), (scenarios.pong, 1)], int(300_000 * factor), source=SMX)[0])
+_parked = Shared(
+    lambda factor: run(
+        [(scenarios.ping_parked, 0), (scenarios.pong, 1)], max(100, int(1_000 * factor)), source=SMX, parked=True
+    )[0]
+)
 
 
-def _round_trip(key: str, *, parked: bool, messages: int) -> Callable[[float], float]:
-    """One run gives all percentiles; the row of the first one makes it."""
-
-    def measure(factor: float) -> float:
-        if key == "p50":
-            parts = [(scenarios.ping_parked if parked else scenarios.ping, 0), (scenarios.pong, 1)]
-            _round_trips[parked] = run(parts, int(messages * factor), 64, source=SMX, parked=parked)[0]
-        return _round_trips[parked][key]
-
-    return measure
-
-
-def _burst(receivers: int) -> float:
+def _burst(receivers: int, factor: float) -> float:
     parts = [(scenarios.send_bursts, 0)] + [(scenarios.count_in_callback, 1)] * receivers
-    return run(parts, 200_000, source=SMX, burst=2000, receivers=receivers)[0]["ns_per_send"]
+    return run(parts, int(200_000 * max(factor, 0.1)), source=SMX, burst=2000, receivers=receivers)[0]["ns_per_send"]
 
 
 def _second_receiver(factor: float) -> float:
-    del factor
-    return 100 * (_burst(2) / _burst(1) - 1)
+    return 100 * (_burst(2, factor) / _burst(1, factor) - 1)
 
 
 def _idle(factor: float) -> float:
     parts = [(scenarios.idle, 1), (scenarios.quiet_source, 0)]
-    return run(parts, 0, source=SMX, seconds=10 * factor)[0]["cpu_percent"]
+    return run(parts, 0, source=SMX, seconds=3 * factor)[0]["cpu_percent"]
 
 
 def _bytes(measure: Callable[[float], float], size: int) -> Callable[[float], float]:
     return lambda factor: measure(factor) * size
 
 
-BUDGETS = [
-    Row("send -> callback, LBT-SMX", "msg/s", 12e6, 20e6, False, _throughput(10_000_000, SMX), "ring"),
-    Row("send -> callback, LBT-IPC batching", "msg/s", 12e6, 25e6, False, _throughput(10_000_000, IPC), "ring_batch"),
-    Row("send_many -> receive_into", "msg/s", 60e6, 130e6, False, _rows(50_000_000, 64, 10_000, SMX), "ring_batch"),
-    Row("round trip, median", "ns", 500, 350, True, _round_trip("p50", parked=False, messages=500_000), "ring_trip"),
-    Row("round trip, p99", "ns", 2000, 800, True, _round_trip("p99", parked=False, messages=500_000), "ring_trip_p99"),
+COUNTED_SMX: Final = "send, callback counts, LBT-SMX"
+COUNTED_IPC: Final = "send, callback counts, LBT-IPC"
+MANY: Final = "send_many, receive_into"
+ECHO: Final = "echo in the callback"
+PEND_TRIP: Final = "callbacks, sequential, pend"
+THROUGHPUT: Final = [
+    Row(COUNTED_SMX, "msg/s", 12e6, 20e6, False, _throughput(5_000_000, SMX), RING),
+    Row(COUNTED_IPC, "msg/s", 12e6, 25e6, False, _throughput(5_000_000, IPC), RING_BATCH),
+    Row(MANY, "msg/s", 60e6, 130e6, False, _rows(20_000_000, 64, 10_000, SMX), RING_BATCH),
+]
+TRIPS: Final = [
+    Row(ECHO, "ns", 500, 350, True, _trips.row("p50"), RING_TRIP),
+    Row(f"{ECHO}, p99", "ns", 2000, 800, True, _trips.row("p99"), RING_TRIP_P99),
+]
+PARKED: Final = [
+    Row(PEND_TRIP, "ns", 1.25, 1.1, True, _parked.row("p50"), FUTEX_TRIP, is_ratio=True),
+]
+LARGE_64: Final = [
     Row(
-        "64 KiB: send -> callback",
-        "B/s",
-        0.5,
-        0.8,
-        False,
-        _bytes(_throughput(100_000, BIG, 65_536), 65_536),
-        "memcpy",
+        "64 KiB: callback that looks away",
+        *("B/s", 0.5, 0.8, False, _bytes(_throughput(50_000, BIG, 65_536), 65_536), MEMCPY),
+        is_ratio=True,
     ),
     Row(
-        "64 KiB: send_many -> receive_into",
-        "B/s",
-        None,
-        None,
-        False,
-        _bytes(_rows(100_000, 65_536, 8, BIG), 65_536),
-        "memcpy",
+        "64 KiB: send_many, receive_into",
+        *("B/s", None, None, False, _bytes(_rows(50_000, 65_536, 8, BIG), 65_536), MEMCPY),
     ),
-    Row("second receiver: cost of a send", "%", 10, 2, True, _second_receiver),
-    Row(
-        "parked round trip, median", "ns", 1.5, 1.1, True, _round_trip("p50", parked=True, messages=3_000), "futex_trip"
-    ),
+]
+FAN_OUT: Final = [
+    Row("second receiver, cost of a send", "%", 10, 2, True, _second_receiver),
     Row("parked receiver, processor time", "%", 0.1, 0.1, True, _idle),
 ]
-"""Budgets of rows 64 KiB and parked round trip are ratios to the native figure; all others are values."""
-
-RATIO_ROWS = {"memcpy", "futex_trip"}
-
-
-def native_figures() -> dict[str, float]:
-    """The limits of this machine now: a ping-pong, a ring, a futex, a memcpy, all in C."""
-    ring = native.run("ring", "stamp", "8")
-    wake = native.run("wake", "300", "1", str(scenarios.PAUSE_US))["two_cores"]
-    copy = native.run("memcpy")
-    return {
-        "line": native.run("pingpong")["round_trip_p50_ns"],
-        "ring": ring["one_by_one_msg_s"],
-        "ring_batch": ring["batch_32_msg_s"],
-        "ring_trip": ring["round_trip_p50_ns"],
-        "ring_trip_p99": ring["round_trip_p99_ns"],
-        "futex_trip": 1000 * wake["futex"]["round_trip_p50_us"],
-        "memcpy": copy["set_bytes_s"],
-    }

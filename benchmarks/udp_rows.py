@@ -7,43 +7,23 @@ from typing import TYPE_CHECKING
 
 from benchmarks import over_udp
 from benchmarks.pairs import run
-from benchmarks.rows import Row
+from benchmarks.rows import Row, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.pairs import Figures
 
 HAS_ZMQ = importlib.util.find_spec("zmq") is not None
 WITHOUT_ZMQ = "pyzmq is not installed, so nothing stands beside it: pip install -e '.[bench]'"
 
 
-class _Shared:
-    """A run that gives the figures of several rows: it is made again when one of them is asked for again."""
-
-    def __init__(self, measure: Callable[[float], Figures]) -> None:
-        self._measure = measure
-        self._figures: Figures = {}
-        self._given: set[str] = set()
-
-    def row(self, key: str) -> Callable[[float], float]:
-        def measure(factor: float) -> float:
-            if key in self._given or not self._figures:
-                self._figures, self._given = self._measure(factor), set()
-            self._given.add(key)
-            return self._figures[key]
-
-        return measure
-
-
-def _stream(messages: int, *, flush: bool) -> _Shared:
+def _stream(messages: int, *, flush: bool) -> Shared:
     def measure(factor: float) -> Figures:
         whole = int(messages * factor)
         sender, receiver = run([(over_udp.send, 0), (over_udp.count, 1)], whole, flush=flush)
         wire = (sender["wire"] + receiver["wire"]) / whole
         return sender | receiver | {"wire": wire}
 
-    return _Shared(measure)
+    return Shared(measure)
 
 
 def _zmq_stream(factor: float) -> Figures:
@@ -62,7 +42,7 @@ def _zmq_round_trip(factor: float) -> Figures:
     return run(parts, int(20_000 * factor), port=over_udp.free_port())[0]
 
 
-def _row(name: str, unit: str, shared: _Shared, key: str, beside: str = "", *, less: bool = False) -> Row:
+def _row(name: str, unit: str, shared: Shared, key: str, beside: str = "", *, less: bool = False) -> Row:
     return Row(name, unit, None, None, less, shared.row(key), beside=beside if HAS_ZMQ else "")
 
 
@@ -72,7 +52,7 @@ _MEDIAN, _P99 = "pyzmq pair, tcp: round trip, median", "pyzmq pair, tcp: round t
 
 def _udp_rows() -> list[Row]:
     batched, single = _stream(1_000_000, flush=False), _stream(100_000, flush=True)
-    trips, zmq, zmq_trips = _Shared(_round_trip), _Shared(_zmq_stream), _Shared(_zmq_round_trip)
+    trips, zmq, zmq_trips = Shared(_round_trip), Shared(_zmq_stream), Shared(_zmq_round_trip)
     rows = [
         _row("LBT-RU: send -> callback, batching", "msg/s", batched, "per_second", _RATE),
         _row("LBT-RU, batching: on the wire", "B/msg", batched, "wire", _WIRE, less=True),

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         NoResponder,
         OffsetsExpired,
         PermissionRefused,
+        QueueClosed,
         RequestTimeout,
         ReservationError,
         SegmentDamaged,
@@ -58,11 +59,13 @@ if TYPE_CHECKING:
         WrongThread,
     )
     from ipcbus.event_queue import EventQueue, EventQueueStatistics
-    from ipcbus.gmd.gmd_events import GmdStatus, Standing
+    from ipcbus.gmd.gmd_events import GmdReceiverStatistics, GmdSourceStatistics, GmdStatus, Standing
     from ipcbus.message import FragmentInfo, Message, MessageFlag, MessageType, SourceEvent, SourceEventType
+    from ipcbus.queue import Queue, QueueCounts
     from ipcbus.receiver import Receiver
     from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification, SourceNotificationType
-    from ipcbus.runtime.sending.requests import Request
+    from ipcbus.runtime.sending.asking import Request
+    from ipcbus.shares.share_settings import ShareStatistics
     from ipcbus.source import Source
     from ipcbus.wildcard import WildcardReceiver
 
@@ -81,6 +84,8 @@ __all__ = [
     "GmdAreaFull",
     "GmdAreaLocked",
     "GmdError",
+    "GmdReceiverStatistics",
+    "GmdSourceStatistics",
     "GmdStatus",
     "IpcBusError",
     "LayoutMismatch",
@@ -91,6 +96,9 @@ __all__ = [
     "NoResponder",
     "OffsetsExpired",
     "PermissionRefused",
+    "Queue",
+    "QueueClosed",
+    "QueueCounts",
     "Receiver",
     "Request",
     "RequestTimeout",
@@ -98,6 +106,7 @@ __all__ = [
     "SegmentDamaged",
     "SessionGone",
     "SessionInfo",
+    "ShareStatistics",
     "SharedMemoryFull",
     "SinkError",
     "Source",
@@ -135,6 +144,7 @@ _HOMES = {
         "NoResponder",
         "OffsetsExpired",
         "PermissionRefused",
+        "QueueClosed",
         "RequestTimeout",
         "ReservationError",
         "SegmentDamaged",
@@ -152,7 +162,8 @@ _HOMES = {
         "EventQueue",
         "EventQueueStatistics",
     ),
-    "ipcbus.gmd.gmd_events": ("GmdStatus", "Standing"),
+    "ipcbus.shares.share_settings": ("ShareStatistics",),
+    "ipcbus.gmd.gmd_events": ("GmdReceiverStatistics", "GmdSourceStatistics", "GmdStatus", "Standing"),
     "ipcbus.message": (
         "FragmentInfo",
         "Message",
@@ -161,13 +172,14 @@ _HOMES = {
         "SourceEvent",
         "SourceEventType",
     ),
+    "ipcbus.queue": ("Queue", "QueueCounts"),
     "ipcbus.receiver": ("Receiver",),
     "ipcbus.runtime.receiving.session_info": (
         "SessionInfo",
         "SourceNotification",
         "SourceNotificationType",
     ),
-    "ipcbus.runtime.sending.requests": ("Request",),
+    "ipcbus.runtime.sending.asking": ("Request",),
     "ipcbus.source": ("Source",),
     "ipcbus.wildcard": ("WildcardReceiver",),
 }

@@ -12,7 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ipcbus import context_closing
-from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
+from ipcbus.config import Config, ConfigLike
 from ipcbus.dead_letters import DeadLetters
 from ipcbus.delivery.pump import CLOSED
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
@@ -28,6 +28,7 @@ from ipcbus.runtime.loop.own_thread import OwnThread
 from ipcbus.runtime.loop.timerfd import LOOK_S, bounded
 from ipcbus.runtime.loop.timers import Timers
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
+from ipcbus.runtime.receiving.receiver_callback import receiver_callback
 from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
 from ipcbus.runtime.receiving.response_sessions import ResponseSessions
 from ipcbus.runtime.receiving.responses import Responses
@@ -42,14 +43,16 @@ from ringbuf.slots import Identity
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from typing import Never, Self
+    from typing import Never, Self, Unpack
 
+    from ipcbus.config.keywords import ReceiverKeywords, SourceKeywords, WildcardKeywords
     from ipcbus.delivery.sink import Sink
     from ipcbus.event_queue import EventQueue
     from ipcbus.message import Message, SourceEvent
     from ipcbus.runtime.loop.event_loop import EventLoop
     from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification
     from ipcbus.runtime.receiving.subscriptions import Subscription
+    from ipcbus.wire.properties import Buffer
 
 _ABSENT: Any = object()
 _NOT_DRIVEN = (
@@ -164,7 +167,7 @@ class Context:
             wait=self._wait_for_change,
         )
         receiving.responder_of = responses.responder
-        receiving.receptions.publish = DeadLetters(self).publish
+        DeadLetters(self).serve(receiving.receptions, self._sending_sessions.shares)
         self._timers.show_counters = self._show_counters
         return responses
 
@@ -185,7 +188,7 @@ class Context:
 
     @typed("make a source")
     def source(
-        self, topic: str, *, on_event: Callable[[SourceEvent], object] | None = None, **options: object
+        self, topic: str, *, on_event: Callable[[SourceEvent], object] | None = None, **options: Unpack[SourceKeywords]
     ) -> Source:
         """Makes a source, which sends the messages of a topic.
 
@@ -224,16 +227,22 @@ class Context:
         topic: str,
         on_message: Callable[[Message], object] | None = None,
         *,
+        on_data: Callable[[bytes], object] | None = None,
+        on_view: Callable[[memoryview], object] | None = None,
+        events: bool = True,
         event_queue: EventQueue | None = None,
         source_notification: Callable[[SourceNotification], object] | None = None,
-        **options: object,
+        **options: Unpack[ReceiverKeywords],
     ) -> Receiver:
         """Makes a receiver, which gets the messages of a topic.
 
         Args:
             topic: the name of the topic, 1 to 255 bytes of UTF-8.
-            on_message: a plain function, called with each message and event. None makes a receiver without a callback,
-                from which the application pulls.
+            on_message: a plain function, called with each message and event. Without a callback the application pulls.
+            on_data: instead of `on_message`: called with the data of each message as `bytes`, not with events.
+            on_view: instead of these, called with a `memoryview`, as `Message.view`, valid until it returns.
+            events: whether `on_message`, or a pull, gets events too. Losses that the application gets in no way are
+                logged: the first one, and whenever their number has doubled; `Receiver.lost` counts them.
             event_queue: keeps the messages until a thread of the application dispatches them to `on_message`.
             source_notification: a plain function that the thread that drives the context calls with a
                 `SourceNotification`, twice for each source of the topic: before its first message or BOS, and after its
@@ -248,9 +257,10 @@ class Context:
         """
         self._check()
         check_topic(topic)
-        values = self._config.values("receiver", topic, **_without_none(options))
+        callback = receiver_callback(on_message, on_data, on_view, events)
+        values = self._config.values("receiver", topic, **options)
         receiver = Receiver(
-            self, topic, on_message, values, event_queue=event_queue, source_notification=source_notification
+            self, topic, callback, values, event_queue=event_queue, source_notification=source_notification
         )
         self._open_receiver(receiver)
         return receiver
@@ -260,17 +270,23 @@ class Context:
         pattern: str,
         on_message: Callable[[Message], object] | None = None,
         *,
+        on_data: Callable[[bytes], object] | None = None,
+        on_view: Callable[[memoryview], object] | None = None,
+        events: bool = True,
         on_create: Callable[[str], object] | None = None,
         on_delete: Callable[[str], object] | None = None,
         event_queue: EventQueue | None = None,
         source_notification: Callable[[SourceNotification], object] | None = None,
-        **options: object,
+        **options: Unpack[WildcardKeywords],
     ) -> WildcardReceiver:
         """Makes a receiver of all topics that match a pattern, also of topics that begin later.
 
         Args:
             pattern: a regular expression of Python's `re`, which has to match the whole topic.
             on_message: as for `receiver`.
+            on_data: as for `receiver`.
+            on_view: as for `receiver`.
+            events: as for `receiver`.
             on_create: a plain function, called with the name of each matching topic before its first message.
             on_delete: a plain function, called with the name of a topic when its last source has been gone for
                 `resolver_no_source_linger_timeout` (ms), and when the receiver is closed. The thread that drives the
@@ -285,13 +301,11 @@ class Context:
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
-        own = {name: options.pop(name) for name in WildcardReceiverOptions.rows if name in options}
         receiver = WildcardReceiver(
             self,
             pattern,
-            on_message,
-            self._config.values("receiver", "", **_without_none(options)),
-            self._config.values("wildcard_receiver", "", **own),
+            receiver_callback(on_message, on_data, on_view, events),
+            *self._config.wildcard_values(options),
             on_create=on_create,
             on_delete=on_delete,
             event_queue=event_queue,
@@ -311,7 +325,7 @@ class Context:
         if self._closed:  # another thread began to close it after the check, and may not have seen the receiver
             context_closing.silence(receiver)
 
-    def respond(self, return_address: bytes, data: Any) -> None:  # noqa: ANN401 - any bytes-like
+    def respond(self, return_address: bytes, data: Buffer) -> None:
         """Answers a request in the place of the receiver that got it, which may be in another process or host.
 
         A request of a context on another host, or of one whose memory this process cannot map, is answered over UDP.
@@ -543,6 +557,7 @@ class Context:
         self._event_loop.pump.reset()
         for part in (self._sending_sessions, self._receiving_sessions, self._network, self._bell, self._registry):
             part.abandon()
+        self._waiters.abandon()
         self._event_loop.close()
 
 
@@ -550,11 +565,6 @@ def _not_driven(timeout: object) -> float:
     """Sends every turn to Python, which raises the error."""
     del timeout
     return math.nan
-
-
-def _without_none(options: dict[str, object]) -> dict[str, object]:
-    """Returns options of a receiver without `history=None`, which means the default."""
-    return {name: value for name, value in options.items() if name != "history" or value is not None}
 
 
 def close_all() -> None:

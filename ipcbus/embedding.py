@@ -1,12 +1,13 @@
 """What the archive and the Spark connector use of this package below its public face.
 
-They import the public modules of `ipcbus`, the names that `ipcbus.config` exports, and this module, and nothing else of
-the package; `tests/unit/test_floors.py` holds this. Applications use none of it: it may change with each release.
+They import the public modules of `ipcbus`, the names that `ipcbus.config` exports, the types of the options, and this
+module, and nothing else of the package; `tests/unit/test_floors.py` holds this. Applications use none of it: it may
+change with each release.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ipcbus.config.option_checks import unknown_option
 from ipcbus.config.option_values import Refused
@@ -20,7 +21,10 @@ from ipcbus.wire.properties import unpack as unpack_headers
 from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from ipcbus.config import SourceOptions
+    from ipcbus.config.keywords import SourceKeywords
     from ipcbus.context import Context
     from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock as RecorderStatsBlock
 
@@ -54,7 +58,7 @@ def is_closed(context: Context) -> bool:
     return context._closed
 
 
-def source_options(context: Context, **options: Any) -> SourceOptions:  # noqa: ANN401 - as `Context.source` takes them
+def source_options(context: Context, **options: Unpack[SourceKeywords]) -> SourceOptions:
     """Returns the options that a source of a context would have, with the values of its config.
 
     Args:

@@ -4,6 +4,7 @@
     |-- ConfigError
     |-- WouldBlock
     |-- ClosedError
+    |   `-- QueueClosed
     |-- MessageTooLarge
     |-- ReservationError
     |-- WrongProcess
@@ -70,11 +71,19 @@ class ClosedError(IpcBusError):
     """
 
 
+class QueueClosed(ClosedError, ValueError):
+    """A ``Queue`` was used in a process that has closed it; as with multiprocessing, it is a ``ValueError`` too.
+
+    Cure: close the queue when this process puts and gets no more, or make a new one. Other processes still use it.
+    """
+
+
 class MessageTooLarge(IpcBusError):
     """A message or reservation is longer than its transport session can carry, or its headers are too long.
 
-    Cure: raise the datagram maximum of the session, which the text names, send the message in parts, or use a
-    transport that sends fragments. Large values belong into the message, not into its headers.
+    Or an item is longer than its ``Queue`` takes. Cure: make the source with a larger ``message_max``, or the queue
+    with a larger ``max_bytes``, as the text says, send the message in parts, or use a transport that sends fragments.
+    Large values belong into the message, not into its headers.
     """
 
 
@@ -200,7 +209,8 @@ class StorageError(IpcBusError):
 class StorageFull(StorageError):
     """The disk, or the quota on it, has no room for a write; no byte of the write counts as written.
 
-    Cure: the text names the file and the bytes; make room, keep less (``--retain-bytes``), or use another disk.
+    Cure: the text names the file and the bytes; make room, or use another disk; an archive keeps less with
+    ``--retain-bytes``.
     """
 
 

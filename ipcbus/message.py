@@ -22,6 +22,7 @@ class SourceEventType(IntEnum):
         GMD_FAILURE: a guaranteed message cannot be delivered. Its copy stays in the GMD area until the application
             calls `Source.gmd_resend` or `Source.gmd_delete`. Without `on_event` the source logs a warning.
         GMD_DELIVERED: the delivery of guaranteed messages is complete (option gmd_confirm_delivery).
+        SHARE_FAILURE: a message is not delivered to a share. Without `on_event` the first one is logged.
     """
 
     CONNECT = 1
@@ -30,6 +31,7 @@ class SourceEventType(IntEnum):
     RECEIVER_EVICTED = 100
     GMD_FAILURE = 101
     GMD_DELIVERED = 102
+    SHARE_FAILURE = 103
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,11 @@ class SourceEvent:
         send_time_ns: with GMD_FAILURE when the message was sent for the first time, in ns since the Unix epoch.
         gmd_sequence_number: the GMD number of the message; with GMD_DELIVERED of the last message.
         first_gmd_sequence_number: with GMD_DELIVERED the GMD number of the first message.
+        share: with SHARE_FAILURE the name of the share.
+        reason: with SHARE_FAILURE why, as a text.
+        deliveries: with SHARE_FAILURE how often the message was assigned to members.
+        sequence_number: with SHARE_FAILURE the last topic number.
+        first_sequence_number: with SHARE_FAILURE the first topic number.
     """
 
     type: SourceEventType
@@ -60,3 +67,8 @@ class SourceEvent:
     send_time_ns: int = 0
     gmd_sequence_number: int = 0
     first_gmd_sequence_number: int = 0
+    share: str = ""
+    reason: str = ""
+    deliveries: int = 0
+    sequence_number: int = 0
+    first_sequence_number: int = 0

@@ -7,10 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from ipcbus.delivery.async_messages import AsyncMessages
+from ipcbus.delivery.message_types import MessageFlag
 from ipcbus.delivery.puller import Puller
 from ipcbus.delivery.sink import Sink
-from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
+from ipcbus.errors import ClosedError, ConfigError, IpcBusError, WrongProcess
 from ipcbus.event_queue import event_buffer_of
+from ipcbus.lease import AsyncLease, Lease
 from ipcbus.runtime.error_mapping import check_callbacks, check_count, not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
@@ -19,17 +22,19 @@ from ipcbus.runtime.receiving.source_notifications import SourceNotifications
 from ipcbus.runtime.receiving.subscriptions import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from typing import Never
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.context import Context
     from ipcbus.delivery.received_message import Message
     from ipcbus.event_queue import EventQueue
+    from ipcbus.gmd.gmd_events import GmdReceiverStatistics
+    from ipcbus.runtime.receiving.receiver_callback import ReceiverCallback
     from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification
 
 
-class Receiver:
+class Receiver(Puller):
     """Gets the messages of one topic; made by `Context.receiver`.
 
     With a callback, the context's thread (or `process_events`) delivers the messages. Without a callback the
@@ -46,20 +51,28 @@ class Receiver:
         self,
         context: Context,
         topic: str,
-        on_message: Callable[[Message], object] | None,
+        callback: ReceiverCallback,
         options: ReceiverOptions,
         *,
         event_queue: EventQueue | None = None,
         source_notification: Callable[[SourceNotification], object] | None = None,
     ) -> None:
         """Use `Context.receiver` instead."""
-        check_callbacks(on_message=on_message, source_notification=source_notification)
+        check_callbacks(source_notification=source_notification)
+        callback.check(options)
         self.topic = topic
         self._context = context
         self._queue = event_queue
-        event_buffer = event_buffer_of(event_queue, context._event_loop, on_message)
-        self._sink = Sink(on_message, options.receive_queue_maximum, event_buffer)
+        event_buffer = event_buffer_of(event_queue, context._event_loop, callback.function)
+        self._sink = Sink(
+            callback.function,
+            options.receive_queue_maximum,
+            event_buffer,
+            takes=callback.takes,
+            events=callback.events,
+        )
         self._sink.owner = self
+        callback.watch_losses(self._sink)
         self._half_maximum = options.receive_queue_maximum // 2
         self._subscription = Subscription(topic, self._sink, options)
         self._subscription.archive = open_history(options.history_archive)
@@ -67,12 +80,14 @@ class Receiver:
             self._subscription.notifications = SourceNotifications(
                 self._sink, context._receiving_sessions.notifier, on_source=source_notification
             )
-        self._rows_lock = threading.Lock()
-        acks = options.gmd_name and options.ipc_gmd_auto_ack and options.ipc_gmd_auto_ack_policy == "first"
+        acks = (options.gmd_name or options.share) and options.ipc_gmd_auto_ack and callback.function is None
         # The guaranteed messages that each thread has pulled, until its next pull.
-        self._pulled: dict[int, list[Message]] | None = {} if acks and on_message is None else None
-        self._filler = Puller(context._event_loop.pump, self._sink, self._take_slowly, self._take_many_slowly)
-        self._puller = self._filler if self._pulled is None else _AcknowledgingPuller(self)
+        self._pulled: dict[int, list[Message]] | None = {} if acks else None
+        self._acks_at_the_end = options.ipc_gmd_auto_ack_policy == "last"
+        self._rows_lock = threading.Lock()
+        super().__init__(context._event_loop.pump, self._sink, self._rows_lock, shorten, self._pulled is not None)
+        self._lease_lock = threading.Lock()
+        self._awaited = self._steps(self._wait_for_message)
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -98,6 +113,20 @@ class Receiver:
     def dropped(self) -> int:
         """The number of this receiver's messages and events that its event queue has dropped so far."""
         return self._sink.dropped
+
+    def gmd_statistics(self) -> GmdReceiverStatistics:
+        """Returns figures of the guaranteed messages, of all topics and sessions since the receiver was made.
+
+        Raises:
+            ConfigError: the receiver has no `gmd_name`, or it is closed.
+        """
+        found = self._context._receiving_sessions.receptions.statistics(self._subscription)
+        if found is None:
+            raise ConfigError(
+                f"{self!r} has no gmd_name, so that it acknowledges no guaranteed messages, or it is closed; make it "
+                "with ctx.receiver(topic, gmd_name=...)"
+            )
+        return found
 
     def wait_for_sources(self, n: int = 1, timeout: float | None = None) -> None:
         """Waits until this receiver has joined `n` sources of its topic, or of the topics that match its pattern.
@@ -127,101 +156,38 @@ class Receiver:
             shorten(error)
             raise
 
-    def receive(self, timeout: float | None = None) -> Message | None:
-        """Returns the next message or event.
-
-        Args:
-            timeout: seconds to wait; 0, or less, does not wait, None waits for ever.
-
-        Returns:
-            The message with its own copy of the bytes, or None when the time ran out.
-
-        Raises:
-            ClosedError: the receiver is closed, and its queue is empty.
-            IpcBusError: the receiver has a callback, or the caller is inside a callback.
-            WrongProcess: the context was made before a fork, in the parent.
-            TypeError, ValueError: `timeout` is not a number, or NaN; not checked when a message is there already.
-        """
-        try:
-            return self._puller.take(timeout)
-        except KeyboardInterrupt as error:
-            shorten(error)
-            raise
-
-    def receive_many(self, limit: int, timeout: float | None = None) -> list[Message]:
-        """Waits for a message or event, and returns it with those that are there already.
-
-        Args:
-            limit: the most messages and events to return; 0 or more.
-            timeout: seconds to wait for the first; 0, or less, does not wait, None waits for ever.
-
-        Returns:
-            The messages and events in their order; an empty list when the time ran out.
-
-        Raises:
-            TypeError, ValueError: `limit` is not a whole number, or negative; otherwise as in `receive`.
-            ClosedError, IpcBusError, WrongProcess: as in `receive`.
-        """
-        if type(limit) is not int or limit < 0:
-            check_count("limit", limit)
-        try:
-            return self._puller.take_many(limit, timeout)
-        except KeyboardInterrupt as error:
-            shorten(error)
-            raise
-
-    def receive_into(self, array: Any, timeout: float | None = None) -> int:  # noqa: ANN401 - any writable buffer
-        """Writes messages of equal length straight into the rows of an array.
-
-        The call waits for the first message, then takes those that are there already. It stops before an event, before
-        a message of another length, and before a message with headers, which do not fit in a row; the next `receive`
-        returns that message or event.
-
-        Args:
-            array: writable and C-contiguous: 2-D of uint8, or 1-D with items of the messages' length in bytes.
-            timeout: seconds to wait; 0, or less, does not wait, None waits for ever.
-
-        Returns:
-            The number of rows that were filled; 0 when the time ran out or an event is next.
-
-        Raises:
-            ValueError: the next message has another length, or has headers.
-            TypeError: `array` is not such an array.
-            ClosedError, IpcBusError, WrongProcess: as in `receive`.
-        """
-        try:
+    def _take_into_slowly(self, array: Any, timeout: float | None, filled: int) -> int:  # noqa: ANN401
+        """Does what `receive_into` does besides filling rows in compiled code, which has filled some already."""
+        if not filled:
             self._check_pull()
             timeout = bounded(timeout)
-            if self._pulled is not None:
-                self._acknowledge_pulled()
-            with self._rows_lock, self._context._driver_for(self._sink, timeout) as event_loop:
-                rows = self._sink.start_rows(array)
-                try:
-                    filled = self._queued_rows()
-                    if not self._sink.queue and filled < rows and event_loop is not None:
-                        self._sink.open_rows()
-                        self._drive_rows(event_loop, rows, filled, timeout)
-                finally:
-                    # In this order: the thread that drives fills rows until they are done.
-                    self._sink.end_rows()
-                    filled = self._sink.rows_filled()
-                    if event_loop is not None:
-                        event_loop.attend_now()
-                        if filled:  # the call returns these rows first, and the next one raises
-                            self._puller.error = event_loop.take_pending()
-                refused = self._refused_row() if filled == 0 else None
-            self._made_room()
-            if filled == 0 and not self._sink.queue:
-                self._check_pull()  # closed meanwhile
-            if refused is not None:
-                raise ValueError(
-                    f"topic {self.topic!r}: the next message has {refused} and does not fit in a row of the array; "
-                    "take it with receive()"
-                )
-            return filled
-        except KeyboardInterrupt as error:
-            shorten(error)
-            raise
+        with self._rows_lock, self._context._driver_for(self._sink, timeout) as event_loop:
+            rows = self._sink.start_rows(array, filled)
+            try:
+                waited = bool(self._sink.queue)
+                filled = self._queued_rows()
+                if not self._sink.queue and filled < rows and event_loop is not None:
+                    self._sink.open_rows()
+                    self._drive_rows(event_loop, rows, filled, timeout)
+            finally:
+                # In this order: the thread that drives fills rows until they are done.
+                self._sink.end_rows()
+                filled = self._sink.rows_filled()
+                if event_loop is not None:
+                    event_loop.attend_now()
+                    if filled:  # the call returns these rows first, and the next one raises
+                        self._error = event_loop.take_pending()
+            # A message that another thread has queued since then waits for the next call.
+            refused = self._refused_row() if filled == 0 and (waited or event_loop is not None) else None
+        self._made_room()
+        if filled == 0 and not self._sink.queue:
+            self._check_pull()  # closed meanwhile
+        if refused is not None:
+            raise ValueError(
+                f"topic {self.topic!r}: the next message has {refused} and does not fit in a row of the array; "
+                "take it with receive()"
+            )
+        return filled
 
     def _refused_row(self) -> str | None:
         """Returns the size of the next queued message, which a row cannot take; None if an event is next."""
@@ -255,7 +221,7 @@ class Receiver:
             if not self._sink.put_row(message):
                 queue.appendleft(message)
                 return self._sink.rows_filled()
-            self._note_pulled(message)
+            self._note_pulled(message, in_row=True)
 
     async def areceive(self) -> Message:
         """Returns the next message or event, in asyncio; `asyncio.wait_for` limits the wait.
@@ -264,50 +230,69 @@ class Receiver:
             ClosedError, IpcBusError, WrongProcess: as in `receive`.
         """
         try:
-            if self._pulled is not None:
-                self._acknowledge_pulled()
-            while True:
-                message = self._take()
-                if message is not None:
-                    return message
-                self._check_pull()
-                await self._context._waiters.wait(self._sink)
+            return await self._awaited.__anext__()
         except BaseException as error:
             shorten(error)
             raise
 
-    def __iter__(self) -> Iterator[Message]:
-        """Yields messages and events until the receiver is closed."""
-        take = self._puller.take
+    async def _wait_for_message(self) -> Message:
+        if self._pulled is not None:
+            self._acknowledge_pulled(1)
         while True:
-            try:
-                message = take(None)
-            except ClosedError:
-                return
-            except KeyboardInterrupt as error:
-                shorten(error)
-                raise
+            message = self._take()
             if message is not None:
-                yield message
+                return message
+            self._check_pull()
+            await self._context._waiters.wait(self._sink)
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Yields messages and events until the receiver is closed, in asyncio."""
-        import asyncio
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Yields messages and events until the receiver is closed, in asyncio; awaiting a step takes the next one."""
+        return self._steps(self._receive_for_step)
 
-        take = self._filler.take_queued if self._pulled is None else _nothing
-        while True:
-            message = take()
-            if message is None:
-                try:
-                    if self._sink.queue:
-                        await asyncio.sleep(0)  # other tasks run between messages that never end
-                    message = await self.areceive()
-                except ClosedError:
-                    return
-                except BaseException as error:
-                    shorten(error)
-                    raise
-            yield message
+    def _steps(self, wait: Callable[[], Coroutine[Any, Any, Message]]) -> AsyncMessages:
+        context = self._context
+        run_turn = context._waiters.run_turn
+        return AsyncMessages(
+            context._event_loop.pump, self._sink, wait, run_turn, self._made_room, direct=self._pulled is None
+        )
+
+    async def _receive_for_step(self) -> Message:
+        try:
+            return await self._wait_for_message()
+        except ClosedError:
+            raise StopAsyncIteration from None
+        except BaseException as error:
+            shorten(error)
+            raise
+
+    def lease(self, timeout: float | None = None) -> Lease:
+        """Returns a context manager that gives the next message or event in its place in the ring, without a copy.
+
+        `with rcv.lease(1) as msg:` gives what `receive(1)` gives; None when the time ran out. `msg.view` and
+        `msg.array` show the ring until the end of the block. Then the views are released, the arrays are empty, and
+        `msg.data`, `msg.view` and `msg.array` raise ClosedError. What was made of an array and is kept gets memory of
+        its own, which takes longer than a copy.
+
+        In the block the source may be ahead by half of its ring. When this receiver's context has read that far, the
+        message gets memory of its own at the same address, and the source goes on. While nothing reads on, the source
+        waits when its ring is full.
+
+        The message has bytes of its own from the start where it cannot stay: on sessions that are source-paced or
+        evict, in fragments or with headers, when older messages wait in the queue of the receiver, and with guaranteed
+        messages and shares, which stay valid after the block.
+
+        Args:
+            timeout: as of `receive`; the wait begins with the block.
+        """
+        return Lease(self, timeout)
+
+    def alease(self, timeout: float | None = None) -> AsyncLease:
+        """Does in asyncio what `lease` does: `async with rcv.alease(1) as msg:`.
+
+        Args:
+            timeout: seconds to wait; 0, or less, does not wait, None waits for ever.
+        """
+        return AsyncLease(self, timeout)
 
     def close(self) -> None:
         """Ends the receiver. After the call returns, no callback of the receiver begins.
@@ -354,8 +339,8 @@ class Receiver:
         return self._context._sources_of(self._subscription)
 
     def _check_pull(self) -> None:
-        if self._puller.error is not None:
-            error, self._puller.error = self._puller.error, None
+        if self._error is not None:
+            error, self._error = self._error, None
             raise error
         self._check_process()
         if not self._sink.pulls or self._sink.event_queue is not None:
@@ -382,7 +367,7 @@ class Receiver:
             self._run_turn(deadline)
             message = self._take()
             if message is None and time.monotonic() < deadline:
-                self._filler.wait(deadline - time.monotonic())
+                self._wait(deadline - time.monotonic())
                 message = self._take()
             if message is not None:
                 return message
@@ -400,7 +385,7 @@ class Receiver:
             self._run_turn(deadline)
             while not queue and time.monotonic() < deadline:
                 self._check_pull()  # closed meanwhile
-                if self._filler.wait(deadline - time.monotonic()) >= 0:
+                if self._wait(deadline - time.monotonic()) >= 0:
                     self._run_turn(deadline)
             if not queue:
                 self._check_pull()
@@ -410,9 +395,30 @@ class Receiver:
             taken.append(message)
         return taken
 
+    def _take_acknowledging(self, timeout: float | None) -> Message | None:
+        """Does what `receive` does, where each pull acknowledges those before it."""
+        self._acknowledge_pulled(1)
+        return self._take_slowly(timeout)
+
+    def _take_many_acknowledging(self, limit: int, timeout: float | None) -> list[Message]:
+        """Does what `receive_many` does, where each pull acknowledges those before it."""
+        limit = min(limit, self._subscription.options.gmd_unrecorded_maximum)
+        self._acknowledge_pulled(limit)
+        return self._take_many_slowly(limit, timeout)
+
+    def _take_into_acknowledging(self, array: Any, timeout: float | None) -> int:  # noqa: ANN401
+        """Does what `receive_into` does, where each pull acknowledges those before it."""
+        most: int = self._subscription.options.gmd_unrecorded_maximum
+        with memoryview(array) as whole, whole[:most] as rows:
+            self._acknowledge_pulled(len(rows))
+            return self._take_into_slowly(rows, timeout, 0)
+
+    def _check_limit(self, limit: object) -> None:
+        check_count("limit", limit)
+
     def _take(self) -> Message | None:
         try:
-            message: Message = self._sink.queue.popleft()
+            message = self._sink.queue.popleft()
         except IndexError:
             return None
         if self._pulled is not None:
@@ -421,40 +427,21 @@ class Receiver:
             self._made_room()
         return message
 
-    def _note_pulled(self, message: Message) -> None:
-        if self._pulled is not None and message.gmd_sequence_number:
+    def _note_pulled(self, message: Message, *, in_row: bool = False) -> None:
+        # Of a row there is no reference that the application could drop.
+        acknowledges = message.gmd_sequence_number or message.flags & MessageFlag.UMQ_ULB
+        if self._pulled is not None and acknowledges and (in_row or not self._acks_at_the_end):
             self._pulled.setdefault(threading.get_ident(), []).append(message)
 
-    def _acknowledge_pulled(self) -> None:
-        """Acknowledges the guaranteed messages that this thread has pulled before."""
+    def _acknowledge_pulled(self, coming: int) -> None:
+        """Acknowledges the guaranteed messages that this thread has pulled; `coming` may follow."""
         if self._pulled:
             for message in self._pulled.pop(threading.get_ident(), ()):
                 message.ack()
         for gate in list(self._subscription.gates):
             gate.acknowledge_rows()
+            gate.make_room(coming)
 
     def _made_room(self) -> None:
         if self._context._receiving_sessions.blocked and len(self._sink.queue) <= self._half_maximum:
             self._context._event_loop.kick()
-
-
-def _nothing() -> None:
-    """Stands in the place of `Puller.take_queued` of a named receiver."""
-
-
-class _AcknowledgingPuller:
-    """Stands in the place of the compiled puller of a named receiver: each pull acknowledges those before it."""
-
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-        self.error: BaseException | None = None
-
-    def take(self, timeout: float | None) -> Message | None:
-        """Takes the next message or event as `Puller.take` does."""
-        self._receiver._acknowledge_pulled()
-        return self._receiver._take_slowly(timeout)
-
-    def take_many(self, limit: int, timeout: float | None) -> list[Message]:
-        """Takes messages and events as `Puller.take_many` does."""
-        self._receiver._acknowledge_pulled()
-        return self._receiver._take_many_slowly(limit, timeout)

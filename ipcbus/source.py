@@ -12,24 +12,29 @@ from ipcbus.runtime.error_mapping import check_callbacks, check_count, checked_i
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.timerfd import bounded
 from ipcbus.runtime.sending.guaranteed_source import describe
-from ipcbus.runtime.sending.requests import refuse_inside_callback, taken
+from ipcbus.runtime.sending.requests import taken
 from ipcbus.topic import send_errors
+from ipcbus.topic.array_reservation import ArrayReservation
 from ipcbus.topic.topic_source import TopicSource
+from ipcbus.wire.array_form import array_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import Never
 
+    from numpy.typing import DTypeLike
+
     from ipcbus.config import SourceOptions
     from ipcbus.context import Context
     from ipcbus.errors import ClosedError
-    from ipcbus.gmd.gmd_events import GmdStatus
+    from ipcbus.gmd.gmd_events import GmdSourceStatistics, GmdStatus
     from ipcbus.message import Message
+    from ipcbus.runtime.sending.asking import Request
     from ipcbus.runtime.sending.guaranteed_source import GuaranteedSource
-    from ipcbus.runtime.sending.requests import Request
-    from ipcbus.topic.topic_source import Buffer
+    from ipcbus.shares.share_settings import ShareStatistics
     from ipcbus.transport.sending_session import SendingSession
-    from ipcbus.wire.properties import Headers
+    from ipcbus.wire.array_form import Shape
+    from ipcbus.wire.properties import Buffer, Headers
 
 log = logging.getLogger("ipcbus")
 
@@ -55,14 +60,16 @@ class Source(TopicSource):
         options: SourceOptions,
     ) -> None:
         """Use `Context.source` instead."""
-        super().__init__(session.batch, topic, number)
+        super().__init__(session.batch, topic, number, options.message_max)
         self._context = context
         self._session = session
+        self._requests = context._sending_sessions.requests
         self._number = number
         self._joined_word = session.joined_word(number)
         self._entry = entry
         self._on_event = on_event
         self._linger_ns = options.resolver_no_receiver_linger_timeout * 1_000_000
+        self._shares_ns = options.retransmit_close_timeout * 1_000_000
         self._recoveries_ns = options.retransmit_close_timeout * 1_000_000 if options.late_join else 0
         self._opened_ns = time.time_ns()
         self._was_joined = False
@@ -92,12 +99,15 @@ class Source(TopicSource):
 
     @property
     def unheard(self) -> int:
-        """The number of messages sent before any receiver joined; 0 once a receiver has joined, or may have."""
+        """The number of messages sent before any receiver joined; 0 once a receiver has joined, or may have.
+
+        Without guaranteed messages: their copies wait for a receiver (`gmd_num_pending`).
+        """
         if self._unheard is not None:
             return self._unheard
         # Joins are seen by chance only: a context that joined the session and left again may have received the topic.
         known = self._was_joined or self.receivers > 0 or self._claims_before != self._session.membership_changes()
-        return 0 if known else self.sequence_number + 1
+        return 0 if known else self.sequence_number + 1 - self._guaranteed_numbers
 
     def _unpublished(self) -> int:
         """Returns how many messages of this source are in the open batch."""
@@ -107,8 +117,9 @@ class Source(TopicSource):
     def wait_for_receivers(self, n: int = 1, timeout: float | None = None) -> None:
         """Waits until `n` receiving contexts have joined this topic; each of them gets every message sent afterwards.
 
-        For a source with a `gmd_name`, a context on this host counts when its receivers with a `gmd_name` are
-        registered too, so that the messages sent afterwards wait for their acknowledgements.
+        Each member of a share counts by itself, when it is registered. For a source with a `gmd_name`, a context on
+        this host counts when its receivers with a `gmd_name` are registered too, so that the messages sent afterwards
+        wait for their acknowledgements.
 
         Args:
             n: the number of contexts. The context of this source counts too, if it has a receiver of the topic.
@@ -128,6 +139,36 @@ class Source(TopicSource):
         except KeyboardInterrupt as error:
             shorten(error)
             raise
+
+    def acquire_array(
+        self,
+        shape: Shape,
+        dtype: DTypeLike,
+        *,
+        delivery_mode: str | None = None,
+        delivery_timeout: float | None = None,
+    ) -> ArrayReservation:
+        """Reserves the bytes of an array in the ring, in which the caller writes a message without a copy.
+
+        Use it as `with src.acquire_array(shape, dtype) as array:`, like `acquire`; overwrite all of its old items. The
+        end of the block publishes the message; an exception cancels it. After the block `array` is empty and read-only.
+        Of what was made from it, such as slices and tensors, nothing reaches the ring any more: it may be kept, and has
+        memory of its own, which costs more than a copy. Name the array by `as`: an object that is its only user and
+        remembers its address, such as `torch.from_numpy(stack.enter_context(...))`, must not be used after the block.
+
+        Args:
+            shape: the lengths of the array, a whole number or a sequence of them.
+            dtype: the type of its items; not with references to objects.
+            delivery_mode: as in `acquire`.
+            delivery_timeout: as in `acquire`.
+
+        Raises:
+            TypeError, ValueError: there is no such array, or it would hold references to objects.
+            ipcbus.IpcBusError: as in `acquire`.
+        """
+        lengths, items, length = array_form(shape, dtype, f"topic {self.topic!r}: acquire_array()")
+        reservation = self.acquire(length, delivery_mode=delivery_mode, delivery_timeout=delivery_timeout)
+        return ArrayReservation(reservation, lengths, items)
 
     def request(self, data: Buffer, timeout: float | None = 5.0, *, headers: Headers | None = None) -> Message:
         """Sends a request, and waits for the first response.
@@ -155,12 +196,7 @@ class Source(TopicSource):
             IpcBusError, TypeError, BufferError, ValueError: as in `send`.
         """
         try:
-            self._check()
-            requests = self._context._sending_sessions.requests
-            refuse_inside_callback(self._context._event_loop, self.topic)
-            seconds = bounded(timeout)
-            request = requests.begin(self, data, headers, timeout=seconds, timed=False)
-            return requests.wait(request, seconds)
+            return self._requests.ask(self, data, headers, timeout)
         except KeyboardInterrupt as error:
             shorten(error)
             raise
@@ -178,8 +214,7 @@ class Source(TopicSource):
         """
         try:
             self._check()
-            requests = self._context._sending_sessions.requests
-            request = requests.begin(self, data, headers, timeout=bounded(timeout))
+            request = self._requests.begin(self, data, headers, timeout=bounded(timeout))
             try:
                 while not (request.queue or request.closed):
                     await self._context._waiters.wait(request)
@@ -218,13 +253,21 @@ class Source(TopicSource):
             ClosedError, WrongProcess: the source is closed, or belongs to the parent of a fork.
             IpcBusError, TypeError, BufferError, ValueError: as in `send`.
         """
+        begun = self._requests.ask_many(self, data, headers, timeout, on_response, on_end)
+        if begun is not None:
+            return begun
         self._check()
         check_callbacks(on_response=on_response, on_end=on_end)
         if on_response is None:
             raise TypeError(f"topic {self.topic!r}: requests() needs on_response; use request() to wait for a response")
-        return self._context._sending_sessions.requests.begin(
+        return self._requests.begin(
             self, data, headers, timeout=bounded(timeout), on_response=on_response, on_end=on_end
         )
+
+    @property
+    def shares(self) -> dict[str, ShareStatistics]:
+        """The figures of the shares of this source, by their names; of those that have, or had, a member."""
+        return self._context._sending_sessions.shares.statistics(self._session, self._number)
 
     # ------------------------------------------------------------------ guaranteed messages
 
@@ -254,6 +297,14 @@ class Source(TopicSource):
             TypeError: `gmd_sequence_number` is not a whole number.
         """
         return self._gmd().status(checked_index("gmd_sequence_number", gmd_sequence_number))
+
+    def gmd_statistics(self) -> GmdSourceStatistics:
+        """Returns figures of the guaranteed messages, since the source was made.
+
+        Raises:
+            ConfigError: the source has no `gmd_name`.
+        """
+        return self._gmd().statistics()
 
     def gmd_resend(self, gmd_sequence_number: int | None = None) -> int:
         """Sends failed messages again, with their GMD numbers, to the receivers for which they failed.
@@ -320,20 +371,25 @@ class Source(TopicSource):
         """Waits until a guaranteed message is on the disk, so that it survives a power loss.
 
         Args:
-            gmd_sequence_number: its GMD number; None for the last message.
+            gmd_sequence_number: its GMD number, which the source has given; None for the last message.
             timeout: seconds; None waits for ever. A sync of the files that has begun is not cut short.
 
         Raises:
             TimeoutError: the time is over.
             GmdError: the files cannot be synced.
             ConfigError: the source has no `gmd_name`.
-            TypeError, ValueError: an argument is not a number, or NaN.
+            TypeError, ValueError: an argument is not a number, or NaN, or no message has this number yet.
         """
         state = self._gmd()
-        number = gmd_sequence_number
-        wanted = state.last_number if number is None else checked_index("gmd_sequence_number", number)
+        number, last = gmd_sequence_number, state.last_number
+        wanted = last if number is None else checked_index("gmd_sequence_number", number)
         seconds = bounded(timeout)
-        if not state.wait_durable(min(wanted, state.last_number), seconds):
+        if wanted > last:
+            raise ValueError(
+                f"topic {self.topic!r}: gmd_sequence_number = {wanted}, but the last message has number {last}; send "
+                "the message first"
+            )
+        if not state.wait_durable(wanted, seconds):
             raise TimeoutError(
                 f"topic {self.topic!r}: the guaranteed message {wanted} was not synced after {seconds} s; wait longer, "
                 "or look whether the disk is busy"
@@ -389,8 +445,9 @@ class Source(TopicSource):
 
     def _joined(self) -> int:
         self._check()
-        joined = self.receivers
-        return joined - self._context._sending_sessions.guaranteed.unregistered(self) if joined else 0
+        sending = self._context._sending_sessions
+        joined = sending.shares.joined(self._session, self._number, self.topic)
+        return joined - sending.guaranteed.unregistered(self) if joined else 0
 
     def _closed_error(self) -> ClosedError:
         return send_errors.closed(self.topic, with_context=self._context._closed)
@@ -400,7 +457,7 @@ class Source(TopicSource):
         self._unheard = self.unheard
         self._session.infos.remove(self)
         super()._refuse_sends()
-        self._context._sending_sessions.requests.end_all(self, self._closed_error())
+        self._requests.end_all(self, self._closed_error())
 
     def __reduce__(self) -> Never:
         """Raises TypeError: a source cannot be pickled or copied."""

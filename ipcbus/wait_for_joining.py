@@ -40,6 +40,7 @@ def linger(context: Context, sources: Collection[Source], leave_out: Collection[
     """
     _await_joins(context, sources, leave_out)
     _await_recoveries(context, sources, leave_out)
+    _await_shares(context, sources)
 
 
 def _await_joins(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
@@ -83,6 +84,22 @@ def _await_recoveries(context: Context, sources: Iterable[Source], leave_out: Co
         if not waiting:
             return
         _let_work(context)
+
+
+def _await_shares(context: Context, sources: Iterable[Source]) -> None:
+    """Lets members of shares work off what was sent, as long as each `retransmit_close_timeout` brings progress."""
+    shares = context._sending_sessions.shares
+    for source in sources:
+        if source.closed or not shares.statistics(source._session, source._number):
+            continue
+        source._batch.flush()  # only what is published can be assigned
+        done, since_ns = 0, time.monotonic_ns()
+        while (busy := shares.is_busy(source._session, source._number)) and not source.closed:
+            if busy != done:
+                done, since_ns = busy, time.monotonic_ns()
+            if time.monotonic_ns() - since_ns >= source._shares_ns:
+                break
+            _let_work(context)
 
 
 def _let_work(context: Context) -> None:

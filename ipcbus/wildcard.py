@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from ipcbus.config import ReceiverOptions, WildcardReceiverOptions
     from ipcbus.context import Context
-    from ipcbus.delivery.received_message import Message
     from ipcbus.event_queue import EventQueue
+    from ipcbus.runtime.receiving.receiver_callback import ReceiverCallback
     from ipcbus.runtime.receiving.session_info import SourceNotification
 
 
@@ -30,7 +30,7 @@ class WildcardReceiver(Receiver):
         self,
         context: Context,
         pattern: str,
-        on_message: Callable[[Message], object] | None,
+        callback: ReceiverCallback,
         options: ReceiverOptions,
         wildcard: WildcardReceiverOptions,
         *,
@@ -43,7 +43,7 @@ class WildcardReceiver(Receiver):
         check_callbacks(on_create=on_create, on_delete=on_delete)
         compiled = compile_pattern(pattern)
         super().__init__(
-            context, pattern, on_message, options, event_queue=event_queue, source_notification=source_notification
+            context, pattern, callback, options, event_queue=event_queue, source_notification=source_notification
         )
         self._subscription.pattern = compiled
         if on_create or on_delete:

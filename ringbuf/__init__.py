@@ -11,5 +11,6 @@ Modules:
     `ringbuf.slots`     the readers: claiming, joining, leaving, reclaiming
     `ringbuf.liveness`  which processes live: open-file-description locks
     `ringbuf.wake`      sleeping and waking
+    `ringbuf.slot_doorbells`  the doorbells of sleeping readers, rung in one call
     `ringbuf.clock`     ticks and their conversion to time
 """

@@ -43,6 +43,13 @@
 #   SYNC driver     driver: exchange(pump.owner), load_acquire(pump.wanted)
 #                   waiter: or_(pump.wanted), cas(pump.owner)
 #                   either the driver sees that a thread waits for the driver lock, or that thread gets the lock
+#   SYNC items      writer: store_release(putters.count)     reader: load_acquire(putters.count)
+#                   the item, its position and the map of its chunks are written before it counts
+#   SYNC taken      reader: store_release(getters.count)     writer: load_acquire(getters.count)
+#                   the item is copied before its bytes may be taken
+#   SYNC asleep     driver: a new side.count, fence_full, load_relaxed(side.parked)
+#                   waiter: store_relaxed(side.parked), fence_full, load_acquire(side.count)
+#                   either the process that changes the count sees that another one sleeps, or that one sees the count
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from *:

@@ -75,6 +75,16 @@ def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
     header["magic"] = layout.MAGIC
 
 
+def touch(channel: OwnedChannel | JoinedChannel, maximum: int) -> None:
+    """Touches the pages of a ring of at most `maximum` bytes: its first pass is as fast as the others.
+
+    A page that a process has not used takes 1 to 4 us at the first record in it.
+    """
+    end = channel.writer if isinstance(channel, OwnedChannel) else channel.reader
+    if end.capacity <= maximum:
+        channel.ring.touch()
+
+
 class OwnedChannel:
     """The writer's side: creates both objects, holds the owner's lock, and removes the objects at the end."""
 
@@ -178,6 +188,10 @@ class JoinedChannel:
         except BaseException:
             os.close(self.fd)
             raise
+
+    def owner_lock(self) -> tuple[int, int]:
+        """Returns the lock that the session's owner holds: its descriptor, and the byte."""
+        return self.fd, OWNER_BYTE
 
     def owner_lives(self) -> bool:
         """Returns whether the session's owner still holds its lock."""

@@ -82,14 +82,14 @@ class DoorbellRinger:
         """
         segment.check_name(name)
         try:
-            self._fd = os.open(segment.ROOT / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self.fd = os.open(segment.ROOT / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
                 raise SegmentRefused(f"no permission to wake through {name}; run both sides as one user") from error
             if error.errno in (errno.EISDIR, errno.ENXIO):
                 raise SegmentRefused(_not_a_fifo(name)) from error
             raise
-        if not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
+        if not stat.S_ISFIFO(os.fstat(self.fd).st_mode):
             self.close()
             raise SegmentRefused(_not_a_fifo(name))
 
@@ -97,15 +97,15 @@ class DoorbellRinger:
         """Wakes the owner. If the FIFO is full, the owner is being woken already."""
         # No context manager: a sleeping receiver waits for this call.
         try:
-            os.write(self._fd, what)
+            os.write(self.fd, what)
         except BlockingIOError:
             return
 
     def close(self) -> None:
         """Closes the descriptor."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 def ring_once(name: str, what: bytes) -> None:

@@ -1,3 +1,4 @@
+from cpython.object cimport PyObject
 from libc.stddef cimport size_t
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -40,5 +41,19 @@ cdef class Lender:
     cdef object on_kept
 
     cdef Loan lend(self, const char *start, Py_ssize_t length)
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
+
+
+cdef inline int end_view(PyObject *view) except -1:
+    """Releases a view of a loan; without other references the view ends when the caller forgets it."""
+    if Py_REFCNT(view) > 1:
+        try:
+            (<object>view).release()
+        except BufferError:
+            pass  # an array that was made from it is still in use
+    return 0
+
 
 cdef int own_pages(char *start, size_t length, const char *content) except -1

@@ -176,9 +176,17 @@ cdef class Loan:
         return True
 
     cdef int replace_pages(self) except -1:
-        cdef size_t first = self.start - self.second_mapping.base
-        if not self.second_mapping.is_replaced(first, self.length):
-            self.second_mapping.replace_range(first, self.length, self.lender.data + first)
+        cdef SecondMapping second_mapping = self.second_mapping
+        cdef size_t first = self.start - second_mapping.base
+        cdef size_t page = first // PAGE, end = (first + self.length - 1) // PAGE + 1, behind
+        # Whole pages: another loan that lasts may lie beside this one, or may have had one of its pages replaced.
+        while page < end:
+            behind = page + 1
+            if not second_mapping.replaced[page]:
+                while behind < end and not second_mapping.replaced[behind]:
+                    behind += 1
+                second_mapping.replace_range(page * PAGE, (behind - page) * PAGE, self.lender.data + page * PAGE)
+            page = behind
         return 0
 
 
@@ -215,7 +223,7 @@ cdef class Lender:
             return None
         if self.impossible or length == 0:
             return None
-        if second_mapping is not None and second_mapping.replacements and (second_mapping.replacements == REPLACEMENTS_MAX or second_mapping.is_replaced(first, length)):
+        if second_mapping is not None and second_mapping.replacements and (second_mapping.replacements >= REPLACEMENTS_MAX or second_mapping.is_replaced(first, length)):
             if _atomics.load_relaxed32(&second_mapping.kept_loans):
                 return None
             second_mapping = self.second_mapping = None     # no view shows its pages any more

@@ -35,5 +35,12 @@ class Mapping:
             OSError: the system refused the mapping.
         """
 
+    def touch(self) -> bool:
+        """Lets the system enter all pages now, so that no access to them waits for it; not with `reserve`.
+
+        Returns:
+            Whether it did; Linux before 5.14 cannot, nor can an object that was cut short.
+        """
+
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
         """Returns `length` bytes from `offset` on (by default all), writable if the mapping is writable."""

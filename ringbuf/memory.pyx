@@ -12,8 +12,14 @@ from ringbuf._sigbus cimport ib_sigbus_forget, ib_sigbus_install, ib_sigbus_note
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *addr, size_t length, int prot, int flags, int fd, long offset)
     int munmap(void *addr, size_t length)
+    int madvise(void *addr, size_t length, int advice)
     void *MAP_FAILED
     int PROT_NONE, PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE
+
+
+cdef enum:
+    MADV_POPULATE_READ = 22     # since Linux 5.14; not in every C library
+    MADV_POPULATE_WRITE = 23
 
 
 cdef int watch_region(char *base, size_t length, uint32_t *damaged) noexcept:
@@ -67,6 +73,12 @@ cdef class Mapping:
                 "object, its size and vm.max_map_count"
             )
         return 0
+
+    def touch(self):
+        cdef int advice = MADV_POPULATE_WRITE if self.writable else MADV_POPULATE_READ, failed
+        with nogil:
+            failed = madvise(self.base, self.mapped, advice)
+        return failed == 0
 
     def view(self, Py_ssize_t offset=0, length=None):
         cdef Py_ssize_t n = <Py_ssize_t>self.size - offset if length is None else <Py_ssize_t>length

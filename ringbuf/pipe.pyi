@@ -7,7 +7,7 @@ side once, and checks the word before it uses it. A word that contradicts what i
 nothing of the other side is believed. Frames are copied out before they are checked by the layer above.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 from ringbuf.shared_words import WatchedWord
 
@@ -35,6 +35,18 @@ class Pipe:
         Raises:
             ValueError: the frame is empty, or longer than `frame_max`.
         """
+
+    def put_alone(self, frame: bytes, waiting: Sized) -> bool:
+        """As `put`, but does nothing and returns False while `waiting` has something; any thread may call this.
+
+        Args:
+            frame: a whole message.
+            waiting: the messages that the thread that drives the context puts; it has one as long as only some of its
+                frames are in the pipe.
+        """
+
+    def push(self) -> None:
+        """Does nothing: `put` has sent the frame. Links that gather frames send them here."""
 
     def take(self) -> bytes | None:
         """Returns the next frame of the other side; None when there is no frame now.

@@ -53,6 +53,10 @@ cdef class Pipe:
             raise ValueError(f"a frame of {length} bytes does not fit; the pipe takes 1 to {self.frame_max} bytes")
         return bool(self.put_parts(NULL, 0, PyBytes_AS_STRING(frame), length))
 
+    def put_alone(self, bytes frame, waiting):
+        # No other thread runs between the look and the frame.
+        return False if waiting else self.put(frame)
+
     cdef bint put_parts(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True:
         """Appends a frame of two parts, 1 to `frame_max` bytes together; returns False as `put`."""
         cdef uint64_t length = front_length + rest_length
@@ -134,6 +138,9 @@ cdef class Pipe:
         if self.checkpoint is not None:
             self.checkpoint("take: released")
         return True
+
+    def push(self):
+        pass
 
     def take(self):
         cdef int64_t length = self.next_length()

@@ -28,8 +28,14 @@ def take(RingReader reader):
 
 def put(RingWriter writer, bytes packet, Py_ssize_t start, uint32_t messages, int64_t send_time_ns):
     cdef Py_ssize_t length = PyBytes_GET_SIZE(packet) - start
+    return put_bytes(writer, PyBytes_AS_STRING(packet) + start, length if start >= 0 else -1, messages, send_time_ns)
+
+
+cdef int64_t put_bytes(
+    RingWriter writer, const char *body, Py_ssize_t length, uint32_t messages, int64_t send_time_ns
+) except? -2:
     cdef char *place
-    if start < 0 or length < 0 or RECORD_HEADER + length > writer.w.record_max:
+    if length < 0 or RECORD_HEADER + length > writer.w.record_max:
         raise ValueError(
             f"a record of {length} bytes does not fit: the records of this ring have 0 to "
             f"{writer.w.record_max - RECORD_HEADER} bytes; make a ring for longer records"
@@ -39,8 +45,8 @@ def put(RingWriter writer, bytes packet, Py_ssize_t start, uint32_t messages, in
     place = writer_claim(&writer.w, aligned(length))
     if place == NULL:
         return -1
-    memcpy(place, PyBytes_AS_STRING(packet) + start, length)
+    memcpy(place, body, length)
     writer.w.used += length
     writer.w.messages = messages
     writer.w.open_ticks = ticks_of(send_time_ns)
-    return writer_publish(&writer.w)
+    return <int64_t>writer_publish(&writer.w)

@@ -14,6 +14,9 @@ cdef enum:
     PAGE = 4096             # the real page size or less: touching a page twice does no harm
     VIRTUAL_CLOCK = 2       # the time that `RingWriter.set_time` set last; ringbuf.clock has the other kinds
 
+cdef extern from "<stdint.h>":
+    const uint64_t NOTHING_HELD "UINT64_MAX"
+
 cdef struct Writer:
     RingHeader *header
     ControlHeader *control
@@ -52,7 +55,8 @@ cdef struct Reader:
     char *copy              # buffer for the copy of a record that may be overwritten
     uint64_t mask
     uint64_t position       # of the next record
-    uint64_t shown          # the position in the slot
+    uint64_t shown          # the position that the slot shows, or would show if nothing were held
+    uint64_t held           # of the oldest record that is still looked at, which the slot does not pass; or NOTHING_HELD
     uint64_t show_step      # the most bytes that the slot lags behind while records arrive
     uint64_t records
     uint64_t bytes
@@ -214,6 +218,8 @@ cdef class RingWriter:
     cdef Writer w
     cdef readonly Mapping ring, control
     cdef readonly uint64_t capacity
+
+    cpdef void count_wakes(self, uint64_t wakes) noexcept
 
 cdef class RingReader:
     cdef Reader r

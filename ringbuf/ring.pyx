@@ -231,10 +231,11 @@ cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogi
 cdef bint reader_show(Reader *r) noexcept nogil:
     """Publishes position and counters, and wakes a sleeping writer; returns True when the writer waits for an event."""
     cdef uint32_t was
+    cdef uint64_t position = min(r.position, r.held)
     _atomics.store_relaxed64(&r.slot.msgs_rcved, r.records)
     _atomics.store_relaxed64(&r.slot.bytes_rcved, r.bytes)
     _atomics.store_relaxed64(&r.slot.overruns, r.overruns)
-    _atomics.store_release64(&r.slot.position, r.position)  # SYNC position
+    _atomics.store_release64(&r.slot.position, position)  # SYNC position
     r.shown = r.position
     # SYNC wait
     if r.fences:
@@ -243,7 +244,7 @@ cdef bint reader_show(Reader *r) noexcept nogil:
         _atomics.compiler_fence()
     if _atomics.load_relaxed32(&r.control.writer_waits) == WRITER_RUNS:
         return False
-    if r.position < _atomics.load_relaxed64(&r.control.wanted):
+    if position < _atomics.load_relaxed64(&r.control.wanted):
         return False
     was = _atomics.exchange32(&r.control.writer_waits, WRITER_RUNS)
     if was & WRITER_SLEEPS:
@@ -376,7 +377,7 @@ cdef class RingWriter:
     def count_would_block(self):
         _atomics.store_relaxed64(&self.w.header.send_would_block, self.w.header.send_would_block + 1)
 
-    def count_wakes(self, uint64_t wakes):
+    cpdef void count_wakes(self, uint64_t wakes) noexcept:
         _atomics.store_relaxed64(&self.w.header.wakes_sent, self.w.header.wakes_sent + wakes)
 
     def count_reclaimed(self):
@@ -415,6 +416,7 @@ cdef class RingReader:
         self.r.ring_cut, self.r.control_cut = &ring.cut_short, &control.cut_short
         self.r.mask = header.capacity - 1
         self.r.record_max = header.record_max
+        self.r.held = NOTHING_HELD
         self.r.clock = clock_kind()
         self.r.checksums = header.checksums != 0
         self.r.copies = header.pacing != RECEIVER_PACED

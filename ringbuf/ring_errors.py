@@ -27,5 +27,9 @@ class SegmentMismatch(RingError):
     """A program with another layout, or another kind of program, created the object."""
 
 
+class SegmentSpoiled(RingError):
+    """Another program wrote into the object what cannot be true."""
+
+
 class SlotsFull(RingError):
     """Live readers hold all slots of the ring."""

@@ -97,11 +97,7 @@ def refusal(error: OSError, what: str) -> RingError | None:
     """
     # posix_ipc gives no number with EMFILE and ENFILE.
     if error.errno in (errno.EMFILE, errno.ENFILE, None):
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return NoDescriptors(
-            f"cannot {what}: this process may open {limit} files at a time, or the system has no more; raise the limit "
-            "(ulimit -n, LimitNOFILE= of the service, sysctl fs.file-max), or close contexts and sources"
-        )
+        return NoDescriptors(f"cannot {what}: {no_descriptors()}")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         found = os.statvfs(ROOT)
         return SegmentFull(
@@ -116,6 +112,15 @@ def refusal(error: OSError, what: str) -> RingError | None:
     return None
 
 
+def no_descriptors() -> str:
+    """Returns why a file cannot be opened when the system refuses with EMFILE or ENFILE, and the cure."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"this process may open {limit} files at a time, or the system has no more; raise the limit (ulimit -n, "
+        "LimitNOFILE= of the service, sysctl fs.file-max), or close contexts and sources"
+    )
+
+
 def free_bytes() -> int | None:
     """Returns the free bytes of /dev/shm; None where it has no limit."""
     limits = os.statvfs(ROOT)
@@ -123,7 +128,7 @@ def free_bytes() -> int | None:
 
 
 def give_to(fd: int, name: str, group: str, mode: int) -> None:
-    """Sets the group and the permissions of an object.
+    """Sets the group, a name or a number, and the permissions of an object.
 
     Raises:
         SegmentRefused: the group does not exist, or this user may not give the object to it.
@@ -132,8 +137,8 @@ def give_to(fd: int, name: str, group: str, mode: int) -> None:
         os.fchmod(fd, mode)
         return
     try:
-        os.fchown(fd, -1, grp.getgrnam(group).gr_gid)
-    except (KeyError, PermissionError) as error:
+        os.fchown(fd, -1, int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid)
+    except (KeyError, PermissionError, OverflowError) as error:
         raise SegmentRefused(
             f"{name} cannot be given to group {group!r} ({error}); name a group that exists and that this user is in"
         ) from error

@@ -206,6 +206,12 @@ class SlotTable:
             return None
         return self._words.load32(self._state(index) + layout.field_offset(layout.SLOT, "generation"))
 
+    def locks(self) -> list[tuple[int, int]]:
+        """Returns descriptor and byte of the locks that the readers of other processes hold while they live."""
+        free = self._words.equal32(self._first, layout.SLOT.itemsize, self.slots_max, layout.SLOT_FREE)
+        taken = (index for index in range(self.slots_max) if not free >> index & 1)
+        return [(self._fd, index + 1) for index in taken if index not in self._claimed]
+
     def offset(self, index: int) -> int:
         """Returns the offset of a slot in the control block, in bytes."""
         return self._state(index)

@@ -24,13 +24,14 @@ static void ib_futex_wait(void *word, uint32_t value, int64_t timeout_ns) {
     struct timespec t = { timeout_ns / 1000000000, timeout_ns % 1000000000 };
     syscall(SYS_futex, word, FUTEX_WAIT, value, timeout_ns < 0 ? (struct timespec *)0 : &t, (void *)0, 0);
 }
-static void ib_futex_wake_all(void *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, (void *)0, (void *)0, 0);
+static int ib_futex_wake(void *word, int most) {
+    return (int)syscall(SYS_futex, word, FUTEX_WAKE, most, (void *)0, (void *)0, 0);
 }
     """
     int ib_membarrier(int command) noexcept nogil
     void ib_futex_wait(void *word, uint32_t value, int64_t timeout_ns) noexcept nogil
-    void ib_futex_wake_all(void *word) noexcept nogil
+    int ib_futex_wake(void *word, int most) noexcept nogil
+    int INT_MAX
     int IB_GLOBAL_EXPEDITED, IB_REGISTER_GLOBAL_EXPEDITED
 
 cpdef bint asymmetric() noexcept nogil:
@@ -47,4 +48,9 @@ cdef void futex_wait(void *word, uint32_t value, int64_t timeout_ns) noexcept no
 
 
 cdef void futex_wake_all(void *word) noexcept nogil:
-    ib_futex_wake_all(word)
+    ib_futex_wake(word, INT_MAX)
+
+
+cdef int futex_wake(void *word, int most) noexcept nogil:
+    """Wakes at most so many that wait; returns how many it woke."""
+    return ib_futex_wake(word, most)

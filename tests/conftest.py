@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LONG_TIMEOUT = 3600.0
 """Seconds; five times what the longest test takes on an idle machine, as a busy one has to get through too."""
+CONFORMANCE_TIMEOUT = 180.0
+"""Seconds for each test of `tests/conformance` in the modes that only `make stress` runs."""
 
 # Speed is no property of a test here: machines that run several at once are slow in spurts.
 settings.register_profile("ipcbus", deadline=None, print_blob=True)
@@ -44,10 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives the long tests the time they need, unless they say themselves how much that is."""
+    """Gives the long tests the time they need, unless they say themselves how much that is.
+
+    Those of `tests/conformance` are long for their number only: each of them has a little more time than a short test.
+    """
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
+            conformance = "conformance" in item.path.parts
+            item.add_marker(pytest.mark.timeout(CONFORMANCE_TIMEOUT if conformance else LONG_TIMEOUT))
 
 
 def pytest_collection_finish() -> None:

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "hz": "Measures the messages a second of a topic.",
     "bw": "Measures the bytes a second of a topic.",
     "delay": "Measures the latency of a topic's receivers.",
+    "bench": "Measures throughput and round trips between two processes of this host.",
     "stats": "Shows all counters of one session or recorder.",
     "monitor": "Writes snapshots to a file.",
     "export": "Serves the statistics to Prometheus.",
@@ -45,6 +46,7 @@ COMMANDS: Final = {
     "demo": "Shows the bus at work, and accounts for every message.",
     "completion": "Prints the script that completes words at the Tab key.",
     "demo-receiver": "",
+    "bench-receiver": "",
 }
 """Each command with its line in the help; a command without a line is hidden. `module_of` names its module.
 
@@ -145,6 +147,7 @@ def cli() -> None:
     Live:                   ipcbus top
     What runs now:          ipcbus list, then ipcbus info SESSION, ipcbus stats SESSION
     Rates and latency:      ipcbus hz TOPIC, ipcbus bw TOPIC, ipcbus delay TOPIC
+    How fast is this host:  ipcbus bench
     Record and replay:      ipcbus record TOPIC --to DIR, then ipcbus replay DIR
     Is this host all right: ipcbus doctor, then ipcbus doctor --reclaim
     A tour of 10 s:         ipcbus demo

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.text import Text
+
+    from ipcbus.config.keywords import SourceKeywords
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Bar = TypeVar("_Bar", bound="Progress")
@@ -177,7 +179,8 @@ def transport_option(function: _Function) -> _Function:
         metavar="NAME",
         shell_complete=candidates.transports,
         help="Send over NAME: lbtipc (shared memory, batches messages), lbtsmx (shared memory, each message at once), "
-        "lbtru (UDP to each receiver) or lbtrm (UDP multicast).  [default: what --config says, else lbtipc]",
+        "lbtru (UDP to each receiver), lbtrm (UDP multicast) or lbttcp (TCP).  "
+        "[default: what --config says, else lbtipc]",
     )(function)
 
 
@@ -206,9 +209,9 @@ def port_option(default: int, protocol: str) -> Callable[[_Function], _Function]
     return click.option("--port", metavar="N", type=click.IntRange(0, 65535), default=default, help=what)
 
 
-def source_options(transport: str | None) -> dict[str, Any]:
+def source_options(transport: str | None) -> SourceKeywords:
     """Returns the options of the source that --transport sets; without --transport none, so that --config decides."""
-    return {} if transport is None else {"transport": transport}
+    return {} if transport is None else cast("SourceKeywords", {"transport": transport})
 
 
 def print_json(value: object) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import ipcbus
+from ipcbus.config import Config
 from ipcbus.errors import GmdAreaLocked, GmdError, IpcBusError
 from ipcbus.gmd import area_yielding
 from ipcbus.gmd.area_folders import SOURCE, area_folder, area_folders
@@ -173,7 +175,8 @@ class Agent:
         if self._settled.get(folder) == mark or time.monotonic() < until:
             return
         try:
-            found = inspect(self._files, folder)
+            yields = partial(area_yielding.yield_if_wanted, self._files, folder)
+            found = inspect(self._files, folder, before_each=yields)
             if found.recovery is None or (not found.recovery.index.count and not found.faults):
                 self._settled[folder] = mark
                 return
@@ -181,7 +184,7 @@ class Agent:
                 raise GmdError(f"{folder}: the area is damaged; run 'ipcbus gmd repair'")
             area = LeftArea(self._context_of(found.identity), folder, found.identity)
         except GmdAreaLocked:
-            return  # its sender was faster
+            return  # its sender was faster, or waits for the agent
         except IpcBusError as error:
             self._refused[folder] = str(error), time.monotonic() + _RETRY_S
             if str(error) != text:
@@ -223,7 +226,9 @@ def open_context(identity: AreaIdentity) -> Context:
         IpcBusError: it cannot be opened.
     """
     return ipcbus.Context(
-        {"context": _options(identity, "context")}, name=f"agent of {identity.name}"[:31], domain=identity.domain
+        Config({"context": _options(identity, "context")}),
+        name=f"agent of {identity.name}"[:31],
+        domain=identity.domain,
     )
 
 

@@ -19,7 +19,7 @@ from ipcbus.stats.statistics_reference import TYPE_OF, meanings
 from ipcbus_tools.commands.archive_export_command import Export
 from ipcbus_tools.commands.delay_command import TopicDelay
 from ipcbus_tools.commands.echo_command import EchoLine
-from ipcbus_tools.commands.gmd_agent_command import ResendResult
+from ipcbus_tools.commands.gmd_agent_command import ForgetResult, ResendResult
 from ipcbus_tools.commands.info_command import SessionInfo
 from ipcbus_tools.commands.stats_command import SessionCounters
 from ipcbus_tools.doctor.diagnosis import Diagnosis
@@ -56,6 +56,7 @@ DOCUMENTS: Final[dict[str, tuple[type, str]]] = {
     "gmd-repair": (AreaRepair, "What `ipcbus gmd repair AREA --json` prints."),
     "gmd-agent": (AgentEvent, "A line of `ipcbus gmd agent --json`."),
     "gmd-resend": (ResendResult, "What `ipcbus gmd resend AREA --json` prints."),
+    "gmd-forget": (ForgetResult, "What `ipcbus gmd forget AREA RECEIVER --json` prints."),
     "gmd-purge": (AreaInfo, "What `ipcbus gmd purge AREA --json` prints."),
     "pipeline": (PipelineRun, "What `ipcbus pipeline NAME --json` prints."),
     "doctor": (Diagnosis, "What `ipcbus doctor --json` prints."),

@@ -21,7 +21,9 @@
 #include <unistd.h>
 
 enum { CACHE_LINE = 64, PAGE_BYTES = 4096, WATCHDOG_SECONDS = 60 };
-enum { FIRST_CORE = 0, SECOND_CORE = 1 };
+enum { FIRST_CORE = 0, SECOND_CORE = 1 }; /* places in `cores` */
+
+static int cores[2] = {0, 1}; /* of IPCBUS_CORES="2,3", or the first two */
 
 static inline _Noreturn void die(const char *what)
 {
@@ -35,12 +37,13 @@ static inline _Noreturn void refuse(const char *what)
     exit(EXIT_FAILURE);
 }
 
-static inline void pin(int core)
+/* Pins a process, or the caller where it is 0. */
+static inline void pin(pid_t pid, int core)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET((size_t)core, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
+    CPU_SET((size_t)cores[core], &set);
+    if (sched_setaffinity(pid, sizeof set, &set) != 0)
         die("sched_setaffinity");
 }
 
@@ -100,21 +103,29 @@ static inline void cpu_relax(void)
 static inline void begin(void)
 {
     alarm(WATCHDOG_SECONDS);
-    pin(FIRST_CORE);
+    const char *named = getenv("IPCBUS_CORES");
+    if (named != NULL && sscanf(named, "%d,%d", &cores[0], &cores[1]) != 2)
+        refuse("IPCBUS_CORES names two processors, as 0,1");
+    pin(0, FIRST_CORE);
 }
 
-/* Runs work(argument) in a second process on a core of its own; it dies with its parent. */
+/* Runs work(argument) in a second process on a core of its own; it dies with its parent.
+ *
+ * The child is born on the parent's core. The parent moves it away, as with real-time priority a parent that spins
+ * would never let the child run there. */
 static inline pid_t spawn(int core, void (*work)(void *), void *argument)
 {
     const pid_t pid = fork();
     if (pid < 0)
         die("fork");
-    if (pid > 0)
+    if (pid > 0) {
+        pin(pid, core);
         return pid;
+    }
     alarm(WATCHDOG_SECONDS);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         die("prctl");
-    pin(core);
+    pin(0, core);
     work(argument);
     _exit(EXIT_SUCCESS);
 }

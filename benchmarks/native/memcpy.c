@@ -8,7 +8,7 @@
 #include "common.h"
 
 enum { DEFAULT_SET = 4 << 20, DEFAULT_BLOCK = 64 << 10, SAMPLES = 15 };
-#define SAMPLE_BYTES (UINT64_C(1) << 30)
+#define SAMPLE_BYTES (UINT64_C(1) << 28)
 
 static double bytes_per_second(unsigned char *set, size_t half, size_t block)
 {

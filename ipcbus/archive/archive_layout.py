@@ -6,6 +6,7 @@ An archive is a directory, with a log for each stream that is recorded into it::
     consumers/<group>.json                  cursors: up to where each consumer has read
     partitions/<partition>                  the name of the stream whose log has this number
     <stream>/lock                           locked by the one process that writes the log of the stream
+    <stream>/recording.json                 the topics that this process records (`ipcbus.archive.recorded_topics`)
     <stream>/<partition>/                   the log
         names                               checksummed records: number and name of each topic and session
         gone.json                           which offsets the log lost, and why (`ipcbus.archive.removed_offsets`)

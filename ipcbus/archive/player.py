@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ipcbus.wildcard import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ipcbus.archive.log import Log
     from ipcbus.archive.segments import Chunk
     from ipcbus.config import SourceOptions
+    from ipcbus.config.keywords import SourceKeywords
     from ipcbus.context import Context
     from ipcbus.source import Source
 
@@ -90,7 +92,7 @@ class Player:
         start: Boundary | None = None,
         end: Boundary | None = None,
         loops: int = 1,
-        **options: Any,  # noqa: ANN401 - as `Context.source` takes them
+        **options: Unpack[SourceKeywords],
     ) -> None:
         """Makes the sources; call `play` when receivers have joined.
 
@@ -371,7 +373,7 @@ def _topics_to_send(
     return {name: rename.get(name, name) for name in sorted(there if topics is None else set(topics))}
 
 
-def fitting_options(chosen: SourceOptions, options: dict[str, Any], longest: Callable[[], int]) -> dict[str, Any]:
+def fitting_options(chosen: SourceOptions, options: SourceKeywords, longest: Callable[[], int]) -> SourceKeywords:
     """Returns options for sources whose sessions can carry the longest message; only LBT-SMX needs more than was given.
 
     Args:

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ipcbus.archive import recorded_topics
 from ipcbus.archive.archive import Archive
 from ipcbus.archive.block_steps import BlockSteps
 from ipcbus.archive.row_entries import RowEntries, RowSearch
@@ -28,6 +29,8 @@ _BYTES: Final = 256 << 10
 """About the most bytes of messages that one call returns."""
 _PATIENCE_S: Final = 0.25
 """How long the first message is waited for, if a recorder writes into the archive."""
+_SILENT_S: Final = 1.0
+"""How long after the beginning or end of the topic in a log the recorder is waited for, beside its own delay."""
 _LOOK_S: Final = 0.01
 """Shortest time between two looks whether a log has grown."""
 
@@ -107,12 +110,13 @@ class RecordedTopic:
             return
         for log in found:
             try:
-                self._is_written |= archive.writing(log.stream) is not None
+                self._is_written |= recorded_topics.delay_s(archive, log.stream, self._topic) is not None
                 names = log.names()
                 topics = [number for number, name in names.topics.items() if name == self._topic]
                 sessions = [number for number, name in names.sessions.items() if name == self._source]
                 if topics and sessions:
-                    self.logs.append(_TopicLog(archive, log, _Place(topics[0], sessions[0], self._number), fault))
+                    place = _Place(topics[0], sessions[0], self._number)
+                    self.logs.append(_TopicLog(archive, log, self._topic, place, fault))
             except (IpcBusError, OSError) as error:
                 fault(f"log {log.key}", str(error))
 
@@ -155,8 +159,10 @@ class RecordedTopic:
 class _TopicLog:
     """The rows of one topic of one session in one log."""
 
-    def __init__(self, archive: Archive, log: Log, place: _Place, fault: Callable[[str, str], None]) -> None:
-        self._archive, self._log, self._place, self._report = archive, log, place, fault
+    def __init__(
+        self, archive: Archive, log: Log, topic: str, place: _Place, fault: Callable[[str, str], None]
+    ) -> None:
+        self._archive, self._log, self._topic, self._place, self._report = archive, log, topic, place, fault
         self.found = RowSearch(place.topic, place.session)
         start, self._end = log.bounds()
         self._search = BlockSteps(log, start, None, None)  # what it cannot read is reported when it is read
@@ -166,9 +172,18 @@ class _TopicLog:
         self._wanted_from = 0
         self._look_at = 0.0
         self._entries: RowEntries | None = None
-        self.grows = False
+        self._delay_s: float | None = None
+        self._silent_since: float | None = None
         self.lost_below = 0
         """The number after the last loss that was read."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether a recorder may add messages of the topic that were sent already."""
+        if self._delay_s is None or self._silent_since is None:
+            return self._delay_s is not None
+        # One that has just joined the topic, or joins it again, may have some that are not written.
+        return time.monotonic() < self._silent_since + _SILENT_S + 2 * self._delay_s
 
     def search(self) -> bool:
         """Looks at some more rows; returns whether there are more, as of when the object was made."""
@@ -218,17 +233,21 @@ class _TopicLog:
         if self._reader.offset >= self._end and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_S
             try:
-                self.grows = self._archive.writing(self._log.stream) is not None  # before the end is read
+                # Before the end is read.
+                self._delay_s = recorded_topics.delay_s(self._archive, self._log.stream, self._topic)
                 self._end = self._log.bounds()[1]
             except (IpcBusError, OSError) as error:
                 self._fault(str(error))
-                self.grows = False
+                self._delay_s = None
         return self._reader.offset < self._end
 
     def _wants(self, rows: Buffer) -> bool:
         place = self._place
         entries = RowEntries(rows, b"", 0, place.topic, place.session, place.number)
         self.lost_below = entries.lost_below(self.lost_below)
+        ends = entries.ends_without_message()
+        if ends is not None:
+            self._silent_since = time.monotonic() if ends else None
         return entries.has(self._wanted_from)
 
     def _fault(self, what: str) -> None:

@@ -15,6 +15,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
+from ipcbus.archive import recorded_topics
 from ipcbus.archive.log_limits import Limits
 from ipcbus.archive.record_buffer import BUFFER_BYTES_MIN, RecordBuffer
 from ipcbus.archive.resume_positions import read_resume_positions
@@ -189,6 +190,7 @@ class Recorder:
             writer_thread.close_unused()
             raise
         self._writer_thread, self._buffer = writer_thread, buffer
+        recorded_topics.note(self._archive, self.stream, self._topics, pattern=self._pattern, flush_s=self._flush_s)
         atexit.register(self._at_exit)  # the threads do not keep a process alive
         writer_thread.start(buffer)
         try:
@@ -220,6 +222,7 @@ class Recorder:
             self._writer_thread.end_waits()
             for receiver in self._receivers:
                 receiver.close()
+            recorded_topics.forget(self._archive, self.stream)
             try:
                 self._writer_thread.end()
             finally:

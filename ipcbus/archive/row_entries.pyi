@@ -53,6 +53,9 @@ class RowEntries:
             below: what this method has returned for the rows before these; it stays without a loss.
         """
 
+    def ends_without_message(self) -> bool | None:
+        """Returns whether the last row of the topic is its beginning or its end; None without a row of the topic."""
+
     def begin(self, first: int) -> int | None:
         """Goes to the next message that does not begin below a number; returns its first number, or None at the end."""
 

@@ -9,6 +9,7 @@ from ipcbus.archive._archive_layout cimport (
     BATCH_WAIT_BIT,
     TYPE_BOS,
     TYPE_DATA,
+    TYPE_EOS,
     TYPE_LOSS_RECORDER,
     TYPE_UNRECOVERABLE_LOSS,
     TYPE_UNRECOVERABLE_LOSS_BURST,
@@ -132,6 +133,14 @@ cdef class RowEntries:
                     below = max(below, min(row.sequence, INT64_MAX - 1) + 1)
             row += 1
         return below
+
+    def ends_without_message(self):
+        cdef const Row *row = self.end
+        while row > <const Row *>&self.rows[0]:
+            row -= 1
+            if row.topic == self.topic and row.session == self.session:
+                return row.type == TYPE_BOS or row.type == TYPE_EOS
+        return None
 
     def begin(self, int64_t first):
         while self.row < self.end and self.possible():

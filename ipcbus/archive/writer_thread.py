@@ -261,12 +261,13 @@ class WriterThread:
         if before is None or type(before) is not type(error):
             log.error(
                 "stream %r of %s cannot be written: %s; the recorder tries again every %g s, and messages wait "
-                "in memory%s",
+                "in memory%s%s",
                 self._stream,
                 self._archive.path,
                 error,
                 RETRY_S,
                 "" if self._buffer.waits else "; when it is full, they are noted as lost",
+                "; let the archive keep less (retain_bytes)" if isinstance(error, StorageFull) else "",
                 exc_info=None if isinstance(error, IpcBusError) else error,
             )
         if self._ending:

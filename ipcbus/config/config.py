@@ -18,7 +18,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, overload
 
 from ipcbus.config import config_files
+from ipcbus.config.message_sizes import with_message_max
 from ipcbus.config.option_checks import checked, known_scope, section_of
+from ipcbus.config.options import SCOPES
 from ipcbus.config.relations import RELATIONS, refuse_contradiction
 from ipcbus.config.text_relations import TEXT_RELATIONS
 from ipcbus.config.topic_overrides import KEY, TopicOverride
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ipcbus.config.flat import Ignored
+    from ipcbus.config.keywords import ConfigMapping
     from ipcbus.config.option_values import OptionValues, Value
     from ipcbus.config.options import (
         ContextOptions,
@@ -182,11 +185,27 @@ class Config:
         given = checked(scope, overrides)
         refuse_contradiction(given)
         sections = _merged(self._sections, self._fitting(topic))
-        merged = {**sections.get(scope, {}), **given}
+        merged: Mapping[str, Value] = {**sections.get(scope, {}), **given}
+        if scope == "source":
+            merged = with_message_max(merged)
         if topic or given:
             touched = [rule for rule in RULES if scope in rule.scopes]
             _check_rules(touched, {**sections, scope: merged})
         return known(merged)
+
+    def wildcard_values(self, given: Mapping[str, object]) -> tuple[ReceiverOptions, WildcardReceiverOptions]:
+        """Returns the options of the receivers that a wildcard receiver makes, and those of its own.
+
+        Args:
+            given: options of both scopes by name; they override the config.
+
+        Raises:
+            ConfigError: an option is unknown or invalid, or contradicts another one.
+        """
+        rows = SCOPES["wildcard_receiver"].rows
+        own = {name: value for name, value in given.items() if name in rows}
+        others = {name: value for name, value in given.items() if name not in rows}
+        return self.values("receiver", "", **others), self.values("wildcard_receiver", "", **own)
 
     def origins(self, scope: str, topic: str = "") -> dict[str, str]:
         """Returns the origin of each option of a scope that was set: the file, `config`, or an entry for topics."""
@@ -205,7 +224,7 @@ class Config:
         return tuple(each for each in self._topics if each.fits(topic)) if topic else ()
 
 
-ConfigLike: TypeAlias = Config | Mapping[str, object] | str | os.PathLike[str] | None
+ConfigLike: TypeAlias = "Config | ConfigMapping | str | os.PathLike[str] | None"
 """What `Context(config=...)` accepts."""
 
 

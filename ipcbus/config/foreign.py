@@ -44,8 +44,7 @@ _NAMES: Final = {
         resolver_unicast_port resolver_wildcard_receiver_map_tablesz response_session_maximum_buffer
         response_session_sender_socket_buffer response_tcp_activity_timeout response_tcp_deletion_timeout
         response_tcp_interface response_tcp_nodelay source_cost_evaluation_function source_event_function
-        source_includes_topic_index tls_certificate tls_certificate_key tls_certificate_key_password
-        tls_cipher_suites tls_compression_negotiation_timeout tls_trusted_certificates
+        source_includes_topic_index tls_certificate_key_password tls_compression_negotiation_timeout
         transport_datagram_max_size transport_lbtipc_recycle_receive_buffers transport_lbtrdma_datagram_max_size
         transport_lbtrdma_maximum_ports transport_lbtrdma_port_high transport_lbtrdma_port_low
         transport_lbtrdma_receiver_thread_behavior transport_lbtrm_receiver_datagram_max_size
@@ -54,15 +53,14 @@ _NAMES: Final = {
         transport_lbtru_receiver_datagram_max_size transport_lbtru_recycle_receive_buffers
         transport_lbtru_source_datagram_max_size transport_lbtsmx_message_statistics_enabled
         transport_mapping_function transport_session_multiple_sending_threads
-        transport_session_single_receiving_thread transport_tcp_datagram_max_size transport_tcp_maximum_ports
-        transport_tcp_port_high transport_tcp_port_low transport_tcp_receiver_socket_buffer ud_acceleration
+        transport_session_single_receiving_thread ud_acceleration
         ume_ack_batching_interval ume_proactive_keepalive_interval ume_receiver_liveness_interval ume_session_id
         ume_source_liveness_timeout ume_user_receiver_registration_id umq_command_interval
         umq_command_outstanding_maximum umq_flight_size umq_flight_size_behavior
         umq_message_retransmission_interval umq_message_stability_notification umq_msg_total_lifetime
         umq_queue_activity_timeout umq_queue_check_interval umq_queue_query_interval umq_queue_registration_id
         umq_require_queue_authentication umq_retention_intergroup_stability_behavior
-        umq_retention_intragroup_stability_behavior umq_session_id use_tls
+        umq_retention_intragroup_stability_behavior umq_session_id
     """,
     "source": """
         implicit_batching_type mem_mgt_callbacks onload_acceleration_stack_name
@@ -73,11 +71,8 @@ _NAMES: Final = {
         transport_lbtrm_smart_src_transmission_window_buffer_count transport_lbtrm_tgsz
         transport_lbtru_client_map_size transport_lbtru_coalesce_threshold
         transport_lbtru_smart_src_transmission_window_buffer_count transport_lbtru_use_session_id
-        transport_session_maximum_buffer transport_tcp_activity_timeout
-        transport_tcp_coalesce_threshold transport_tcp_exclusiveaddr transport_tcp_interface
-        transport_tcp_listen_backlog transport_tcp_multiple_receiver_behavior
-        transport_tcp_multiple_receiver_send_order transport_tcp_nodelay transport_tcp_port
-        transport_tcp_reuseaddr transport_tcp_sender_socket_buffer transport_tcp_use_session_id
+        transport_tcp_activity_timeout transport_tcp_coalesce_threshold transport_tcp_exclusiveaddr
+        transport_tcp_multiple_receiver_send_order transport_tcp_use_session_id
         ume_activity_timeout ume_confirmed_delivery_notification ume_consensus_sequence_number_behavior
         ume_flight_size ume_flight_size_behavior ume_flight_size_bytes ume_force_reclaim_function ume_late_join
         ume_message_map_tablesz ume_message_stability_lifetime ume_message_stability_notification
@@ -98,7 +93,7 @@ _NAMES: Final = {
         umq_ulb_application_set_load_factor_behavior umq_ulb_application_set_message_lifetime
         umq_ulb_application_set_message_max_reassignments umq_ulb_application_set_message_reassignment_timeout
         umq_ulb_application_set_receiver_activity_timeout umq_ulb_application_set_receiver_keepalive_interval
-        umq_ulb_application_set_round_robin_bias umq_ulb_check_interval umq_ulb_events umq_ulb_flight_size
+        umq_ulb_application_set_round_robin_bias umq_ulb_check_interval umq_ulb_events
         umq_ulb_flight_size_behavior umq_ulb_receiver_events umq_ulb_receiver_portion umq_ulb_receiver_priority
         use_extended_reclaim_notifications use_hotlink
     """,
@@ -109,8 +104,8 @@ _NAMES: Final = {
         resolution_number_of_sources_query_threshold retransmit_request_generation_interval
         source_notification_function source_notification_function_ex transport_demux_tablesz
         transport_lbtipc_acknowledgement_interval transport_lbtipc_dro_loss_recovery_timeout
-        transport_lbtrm_preactivity_timeout transport_tcp_activity_method transport_tcp_activity_timeout
-        transport_tcp_dro_loss_recovery_timeout transport_tcp_interface ume_activity_timeout
+        transport_lbtrm_preactivity_timeout transport_tcp_activity_method
+        transport_tcp_dro_loss_recovery_timeout ume_activity_timeout
         ume_allow_confirmed_delivery ume_application_outstanding_maximum ume_consensus_sequence_number_behavior
         ume_explicit_ack_only ume_receiver_paced_persistence ume_recovery_sequence_number_info_function
         ume_registration_extended_function ume_registration_function ume_registration_interval

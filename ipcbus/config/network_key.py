@@ -1,64 +1,61 @@
-"""The file with the key that all contexts of a domain share (`network_key_file`)."""
+"""The file with the keys that all contexts of a domain share (`network_key_file`)."""
 
 from __future__ import annotations
 
-import os
-import stat
+import re
 from typing import Final
 
+from ipcbus.config import secret_file
 from ipcbus.errors import ConfigError
 
-KEY_MIN: Final = 16
-"""Shortest key in bytes."""
-KEY_MAX: Final = 4096
-"""Longest key in bytes."""
+KEYS_MAX: Final = 16
+"""Most keys in a file."""
+NUMBER_MAX: Final = 65_535
+"""Highest number of a key."""
+_FILE_MAX: Final = 4096
+_LINE: Final = re.compile(rb"([0-9]{1,5})[ \t]+([0-9a-fA-F]{64})")
 
 
-def read(path: str) -> bytes:
-    """Returns the key: the bytes of the file, without a newline at its end.
+def read(path: str) -> dict[int, bytes]:
+    """Returns the keys of 32 bytes by their numbers, in the order of the file.
 
     Args:
-        path: the file.
+        path: the file. Each line has the number of a key, a space, and 64 hexadecimal digits; empty lines and lines
+            that begin with # do not count.
 
     Raises:
-        ConfigError: the file cannot be read, other users may read or change it, or its length is invalid.
+        ConfigError: the file cannot be read, other users may read or change it, or what it holds is invalid.
     """
-    try:
-        # Without blocking, because the file may be a FIFO.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{_named(path)} cannot be read ({reason}): check the path and its owner") from error
-    try:
-        _refuse_strangers(os.fstat(fd), path)
-        key = os.read(fd, KEY_MAX + 2).removesuffix(b"\n")
-    except OSError as error:
-        raise ConfigError(f"{_named(path)} cannot be read ({error.strerror}): check the file") from error
-    finally:
-        os.close(fd)
-    if not KEY_MIN <= len(key) <= KEY_MAX:
-        raise ConfigError(
-            f"{_named(path)} has {len(key)} bytes, but a key must have {KEY_MIN} to {KEY_MAX}. Make one with: "
-            f"(umask 077; head -c 32 /dev/urandom > {path}), and copy it to all hosts of the domain"
-        )
-    return key
+    return _keys(secret_file.read(path, _named(path), _FILE_MAX), path)
 
 
-def _refuse_strangers(status: os.stat_result, path: str) -> None:
-    """Refuses a file that another user may read or write, because its key is not secret."""
-    if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{_named(path)} is not a regular file: name the file that holds the key")
-    if status.st_uid not in (os.geteuid(), 0):
-        raise ConfigError(
-            f"{_named(path)} belongs to user {status.st_uid}, and this user may know and change the key: use a "
-            f"file of your own (user {os.geteuid()})"
-        )
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & 0o077:
-        raise ConfigError(
-            f"{_named(path)} has mode {mode:04o}, so that other users may use the key: make a new key if one of them "
-            f"may have read it, and let only its owner read the file: chmod 600 {path}"
-        )
+def _keys(content: bytes, path: str) -> dict[int, bytes]:
+    keys: dict[int, bytes] = {}
+    # The text of a line is in no error: it may be a key.
+    for place, line in enumerate(content.split(b"\n"), 1):
+        text = line.strip()
+        if not text or text.startswith(b"#"):
+            continue
+        found = _LINE.fullmatch(text)
+        number = int(found[1]) if found is not None else 0
+        if found is None or not 1 <= number <= NUMBER_MAX:
+            raise ConfigError(
+                f"{_named(path)}: line {place} is not a number from 1 to {NUMBER_MAX}, a space and a key of 64 "
+                f"hexadecimal digits. {_cure(path)}"
+            )
+        if number in keys:
+            raise ConfigError(f"{_named(path)}: line {place} has the number {number} again: give it another number")
+        keys[number] = bytes.fromhex(found[2].decode())
+    if not 1 <= len(keys) <= KEYS_MAX:
+        raise ConfigError(f"{_named(path)} has {len(keys)} keys, but it must have 1 to {KEYS_MAX}. {_cure(path)}")
+    return keys
+
+
+def _cure(path: str) -> str:
+    return (
+        'Make a key with: (umask 077; python3 -c "import secrets; print(1, secrets.token_hex(32))" '
+        f"> {path}), and copy the file to all hosts of the domain"
+    )
 
 
 def _named(path: str) -> str:

@@ -58,6 +58,8 @@ def checked(scope: str, given: Mapping[str, object], where: str = "") -> Mapping
     for name, value in given.items():
         if name not in rows:
             raise ConfigError(unknown_option(scope, name, value, where))
+        if value is None and rows[name].none_is_default:
+            continue
         try:
             values[name] = rows[name].check(value)
         except Refused as refusal:

@@ -53,6 +53,8 @@ class Option(Generic[T]):
     """Whether the effect of a value may change between releases; the reference page says so."""
     special_zero: bool = False
     """Whether 0 is not a quantity, but means off or without limit."""
+    none_is_default: bool = False
+    """Whether Python's None stands for the default."""
     name: str = ""
     scope: str = ""
 
@@ -149,8 +151,9 @@ class Option(Generic[T]):
 
 
 def _fold(choice: str) -> str:
-    """Returns a choice without case and hyphens: LBT-IPC, lbt-ipc and lbtipc are one transport."""
-    return choice.casefold().replace("-", "").replace("_", "")
+    """Returns a choice without case and hyphens: LBT-IPC, lbt-ipc and lbtipc are one transport; tcp is lbttcp."""
+    folded = choice.casefold().replace("-", "").replace("_", "")
+    return "lbttcp" if folded == "tcp" else folded
 
 
 class OptionValues(Mapping[str, Value]):

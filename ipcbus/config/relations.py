@@ -21,7 +21,8 @@ _SCALE: Final = {"ms": 1, "s": 1000}
 class Relation:
     """A rule between two options: `larger` must be at least `factor` times `smaller`.
 
-    The rule does not hold for an option whose 0 means off or without limit, while it is 0.
+    The rule does not hold for an option whose 0 means off or without limit, while it is 0, and for a time that is
+    measured (-1).
     """
 
     larger: Option[int]
@@ -36,8 +37,10 @@ class Relation:
         """The rule as the reference page shows it."""
         sign = ">" if self.strict else "≥"
         times = f"{self.factor} · " if self.factor > 1 else ""
-        off = [f"`{row.name}`" for row in (self.larger, self.smaller) if row.special_zero]
-        unless = f" (unless {' or '.join(off)} is 0)" if off else ""
+        rows = self.larger, self.smaller
+        off = [f"`{row.name}` is 0" for row in rows if row.special_zero]
+        off += [f"`{row.name}` is -1" for row in rows if row.minimum == -1]
+        unless = f" (unless {' or '.join(off)})" if off else ""
         units = ", as times" if self.larger.unit != self.smaller.unit else ""
         return f"`{self.larger.name}` {sign} {times}`{self.smaller.name}`{units}{unless}"
 
@@ -79,9 +82,9 @@ class Relation:
 
 
 def _value(row: Option[int], sections: Mapping[str, Mapping[str, Value]]) -> int | None:
-    """Returns the value in force; None for a zero that means off or without limit."""
+    """Returns the value in force; None for a zero that means off or without limit, and for a measured time."""
     value = int(sections.get(row.scope, {}).get(row.name, row.default))
-    return None if row.special_zero and value == 0 else value
+    return None if value < 0 or (row.special_zero and value == 0) else value
 
 
 def _scale(row: Option[int]) -> int:
@@ -197,8 +200,16 @@ def refuse_contradiction(given: Mapping[str, Value]) -> None:
         ConfigError: the call asks for a source-paced source on LBT-SMX.
     """
     transport, behavior = SourceOptions.transport.name, SourceOptions.transport_lbtipc_behavior.name
-    if given.get(transport) == "lbtsmx" and given.get(behavior) == "source_paced":
+    if given.get(behavior) != "source_paced":
+        return
+    if given.get(transport) == "lbtsmx":
         raise ConfigError(
             f"options {transport} = 'lbtsmx' and {behavior} = 'source_paced' (scope source) were given together: "
             f"LBT-SMX is receiver-paced only. Leave {behavior} out, or give {transport} = 'lbtipc'"
+        )
+    if longest := given.get(SourceOptions.message_max.name):
+        raise ConfigError(
+            f"options {SourceOptions.message_max.name} = {longest} and {behavior} = 'source_paced' (scope source) were "
+            f"given together: a source with a longest message is on LBT-SMX, which is receiver-paced only. Leave one "
+            "of them out"
         )

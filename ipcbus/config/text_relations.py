@@ -88,6 +88,10 @@ def _is_in_order(name: str, ordered: str) -> bool:
     return name == "" or ordered == "1"
 
 
+def _is_one_of_two(share: str, name: str) -> bool:
+    return share == "" or name == ""
+
+
 _MULTICAST_IS_OFF: Final = "multicast is off until its interface is configured"
 _SWITCH_IT_ON: Final = f"Set {ContextOptions.resolver_multicast_interface.name} (scope context) to the interface"
 
@@ -107,6 +111,14 @@ TEXT_RELATIONS: Final = (
         "`gmd_name` needs `ordered_delivery` 1",
         "a receiver with a name gets whole messages in order",
         f"Set {ReceiverOptions.ordered_delivery.name} to 1, or leave {ReceiverOptions.gmd_name.name} out",
+    ),
+    TextRelation(
+        ReceiverOptions.share,
+        ReceiverOptions.gmd_name,
+        _is_one_of_two,
+        "`share` without `gmd_name`",
+        "a message of a share is acknowledged for all its members, a guaranteed message by each name",
+        f"Leave {ReceiverOptions.gmd_name.name} or {ReceiverOptions.share.name} out",
     ),
     TextRelation(
         ContextOptions.transport_lbtrm_multicast_address_low,

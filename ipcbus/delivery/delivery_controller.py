@@ -7,7 +7,8 @@
     0   in the order of arrival; fragments are delivered as they are
 
 A missing number is given up when the transport has had `recovery_ns` to bring it (at once on LBT-IPC and LBT-SMX, which
-never send a message again), or when too many messages wait behind it. So each number is either in exactly one delivered
+never send a message again), when the transport knows that it does not come (`settle`), or when too many messages wait
+behind it. So each number is either in exactly one delivered
 message or reported lost exactly once; if it arrives after that, it is a duplicate.
 
 A gap that a recovery fills (`delivery.recovering_controller`) is not given up for its age.
@@ -87,6 +88,8 @@ class DeliveryController(Controller):
         self.started = self.ended = False
         self.recovers = self.joins_late = False
         self.relieved = 0
+        self.shown_below = 0
+        """Datagrams have shown each missing number below this; the source may say beside them that there are more."""
         self.only_history = False
         self.on_missing: Callable[[int, int, int], None] = lambda first, last, now_ns: None
         self.next_check_ns = 0
@@ -112,7 +115,9 @@ class DeliveryController(Controller):
         try:
             if flags & FLAG_TSNI:
                 self._note_next_sequence(sequence, now_ns)
+                self.shown_below = max(self.shown_below, min(sequence, self.expected))
             elif not self.started and self._is_of_older_message(sequence, flags, payload):
+                self.expected = sequence + 1  # so that the next number fits
                 return DROPPED
             elif not self.started or sequence >= self.expected:
                 self._note_highest(sequence, now_ns)
@@ -129,7 +134,7 @@ class DeliveryController(Controller):
             else:
                 self._tally.duplicates += 1
                 return DROPPED
-            self._deliver_and_give_up(now_ns)
+            self._deliver_and_give_up(self._age_of_gaps(now_ns))
         finally:
             self._finish_call()
         return self._delivered - before
@@ -147,6 +152,19 @@ class DeliveryController(Controller):
         """Gives up the gaps that are due, though nothing arrives."""
         self.note_next_sequence(0, now_ns)
 
+    def settle(self, below: int, now_ns: int) -> None:
+        """Gives up what is missing below a number: no datagram brings it any more; a recovery still may."""
+        self._gaps.settle(below)
+        self.check(now_ns)
+
+    def put_off(self, due_ns: int) -> None:
+        """Gives up nothing for its age before a time, as missing datagrams are still on their way."""
+        self._gaps.put_off(due_ns)
+
+    def gives_up(self, now_ns: int) -> bool:
+        """Returns whether a gap is due."""
+        return bool(self._gaps) and self._gaps.due_ns <= now_ns
+
     def misses_below(self, next_sequence: int) -> bool:
         """Returns whether a message below `next_sequence` is missing that is in no gap; none may be in transit."""
         if next_sequence >> 62:
@@ -162,6 +180,11 @@ class DeliveryController(Controller):
     def set_floor(self, floor: int) -> None:
         """Sets the floor if it was not known."""
         self.floor = floor if self.floor is None else self.floor
+
+    @property
+    def first_number(self) -> int | None:
+        """The number of the first message, where the source has said it and nothing before it may be missing."""
+        return None if self.resumed_at is not None or self.joins_late or self.recovers else self.floor
 
     @property
     def stopped_before(self) -> int | None:
@@ -242,8 +265,8 @@ class DeliveryController(Controller):
             # A message that was sent before the receivers joined may arrive: then it is the beginning.
             self._start_at(sequence if self.floor is None else min(self.floor, sequence))
         self._open_gap(sequence, now_ns)
-        self._deliver_and_give_up(now_ns)  # the messages before this one
-        self.expected = self._skipped_from = sequence + 1
+        self._deliver_and_give_up(self._age_of_gaps(now_ns))  # the messages before this one
+        self.expected = self._skipped_from = self.shown_below = sequence + 1
 
     def _is_next(self, sequence: int) -> bool:
         """Returns whether a number is delivered now; if so, its successor is the next in order."""
@@ -278,6 +301,16 @@ class DeliveryController(Controller):
         self._gaps.open(first, until - 1, due_ns, self._budget.gap_opened(self))
         if recovers:
             self.on_missing(first, until - 1, now_ns)
+
+    def _age_of_gaps(self, now_ns: int) -> int:
+        """Returns the time by which a message gives up gaps.
+
+        After a pause, which the loss check shows that is overdue, what fills them may wait behind this message. Then
+        the loss check gives them up, when all has been read.
+        """
+        rules = self.rules
+        late = rules.recovery_ns and rules.loss_check_ns and 0 < self.next_check_ns < now_ns - rules.loss_check_ns
+        return 0 if late else now_ns
 
     def _deliver_and_give_up(self, now_ns: int) -> None:
         """Delivers from the order map, and gives up gaps that are due or exceed a limit."""

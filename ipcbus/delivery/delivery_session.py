@@ -295,6 +295,19 @@ class DeliverySession:
             controller.check(now_ns)
         self.demux.show_tally()
 
+    def end_checks(self) -> None:
+        """Takes note that the loss check is not called any more: messages alone give up gaps."""
+        for controller in self.topics():
+            controller.next_check_ns = 0
+
+    def settle(self, found: Iterable[tuple[RecoveringController, int]], now_ns: int) -> None:
+        """Gives up what is missing, in each of these topics, below a number: no datagram brings it any more."""
+        self.demux.now_ns = now_ns
+        for controller, below in found:
+            if self.topic(controller.topic_number) is controller:
+                controller.settle(below, now_ns)
+        self.demux.show_tally()
+
     def due(self, now_ns: int) -> list[RecoveringController]:
         """Returns the topics whose loss check is due."""
         return [each for each in self.topics() if each.rules.loss_check_ns and now_ns >= each.next_check_ns]

@@ -2,8 +2,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.delivery.assembly cimport Assembly, MemoryBudget
+from ipcbus.delivery.leasing cimport RecordHolder
 from ipcbus.delivery.received_message cimport Message, Origin
-from ipcbus.delivery.sink cimport Sink
+from ipcbus.delivery.sink cimport Arrival, Sink, sink_has_room
 from ipcbus.wire._wire_layout cimport MessageHeader
 from ringbuf.lending cimport Lender
 from ringbuf.ring cimport Reader, RingReader, reader_is_cut, reader_ready
@@ -38,9 +39,13 @@ cdef class Controller:
 
     cdef bint has_full_sink(self) except? True
 
-cdef class Demux:
-    cdef readonly RingReader ring       # None where datagrams are fed
-    cdef Reader *r
+
+cdef inline bint controller_has_room(Controller controller) noexcept:
+    """Returns whether the only sink has room; if not, `has_full_sink` decides."""
+    return controller.single_sink is not None and sink_has_room(controller.single_sink)
+
+
+cdef class Demux(RecordHolder):
     cdef list controllers               # by line; None for topics that are not received
     cdef PyObject **table               # the same controllers as borrowed references, for the message path
     cdef uint32_t topics_max
@@ -51,6 +56,7 @@ cdef class Demux:
     cdef uint64_t send_ticks            # when the current datagram was begun
     cdef const char *datagram_start     # the first message of the current datagram
     cdef uint64_t published_ticks       # when the current datagram was published
+    cdef Arrival arrival                # of the messages that are copied now
     cdef double ticks_per_stamp
     cdef uint64_t random_state
     cdef public int64_t now_ns          # the time for messages that are not in order; passed in
@@ -60,8 +66,7 @@ cdef class Demux:
     cdef readonly bint begun            # a datagram was seen
     cdef public bint attention          # Python has to look: the end, a broken ring
     cdef public bint blocked            # a receiver that pulls has no room
-    cdef public bint wakes_writer       # the source waits for an event
-    cdef public bint detached           # the slot was given back: nothing is read or shown any more
+    cdef bint called_back               # the last `poll` has called back
     cdef public bint watched            # the poller looks at its ring
     cdef public bint stop               # set from inside a callback: return after this message
     cdef object slow_path
@@ -91,7 +96,6 @@ cdef class Demux:
     cdef int call_back(
         self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1
-    cdef long fill_rows(self, Controller controller, long limit) noexcept
     cdef uint64_t sent_ticks(self, const MessageHeader *header, uint32_t length, uint32_t word) noexcept
     cdef void finish_record(self) noexcept
     cdef void show_counters(self) noexcept

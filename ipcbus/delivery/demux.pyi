@@ -6,6 +6,7 @@ Messages and fragments in order, with nothing missing, stay in compiled code. Al
 from collections.abc import Sequence
 
 from ipcbus.delivery.assembly import Assembly, MemoryBudget
+from ipcbus.delivery.leasing import RecordHolder
 from ipcbus.delivery.received_message import Message, Origin
 from ipcbus.delivery.sink import Sink
 from ipcbus.delivery.slow_path import Failures, SlowPath, Upstream
@@ -95,7 +96,7 @@ class Controller:
     def deliver(self, message: Message, failures: Failures) -> None:
         """Gives a message that owns its bytes to every sink."""
 
-class Demux:
+class Demux(RecordHolder):
     """Reads the datagrams of a session and gives each message to the controller of its topic."""
 
     ring: RingReader
@@ -104,9 +105,6 @@ class Demux:
     begun: bool
     attention: bool
     blocked: bool
-    wakes_writer: bool
-    detached: bool
-    """Whether the slot was given back, so that nothing is read or shown any more."""
     watched: bool
     """Whether the poller looks at its ring; false while a receiver that pulls has no room."""
     stop: bool

@@ -10,8 +10,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ipcbus.delivery.datagram_walk cimport completes, count_messages, flags_of, published_after, sent_after
+from ipcbus.delivery.leasing cimport LeasedMessage, RecordHolder
 from ipcbus.delivery.received_message cimport Message, Origin, message_with_front, own_message
-from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
+from ipcbus.delivery.sink cimport MESSAGES, Sink, sink_count, sink_enqueue_copy, sink_is_full, sink_row
 from ipcbus.wire._wire_layout cimport (
     FLAG_FRAGMENT, FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_TSNI, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS,
     TOPIC_MASK, MessageHeader,
@@ -62,8 +63,7 @@ cdef class Controller:
         cdef Sink sink = self.single_sink
         if sink is not None:
             return not sink.closed and sink_is_full(sink)
-        for each in self.sinks:
-            sink = <Sink>each
+        for sink in self.sinks:
             if sink.pulls and not sink.closed and sink_is_full(sink):
                 return True
         return False
@@ -100,7 +100,7 @@ cdef class Controller:
             (<Sink>sink).take(message, failures)
 
 
-cdef class Demux:
+cdef class Demux(RecordHolder):
     def __init__(self, RingReader ring, uint32_t topics_max, slow_path):
         self.slow_path = slow_path
         if ring is not None:
@@ -119,6 +119,7 @@ cdef class Demux:
     def switch_ring(self, RingReader ring, upstream=None):
         if self.cursor != NULL:
             raise ValueError("the current datagram is not finished; call resume() before switching to another ring")
+        self.own_leases()
         self.set_upstream(upstream)
         self.read_from(ring)
         self.spare_message = None   # it may point into the previous ring
@@ -138,17 +139,18 @@ cdef class Demux:
     cdef int read_from(self, RingReader ring) except -1:
         self.ring = ring
         self.r = &ring.r
-        self.lender = None
-        if not ring.r.copies:
-            self.lender = Lender(ring.ring, ring.r.data - ring.ring.base, False, self.slow_path.view_kept)
+        lends = not ring.r.copies
+        self.lender = Lender(ring.ring, ring.r.data - ring.ring.base, False, self.slow_path.view_kept) if lends else None
         return 0
 
     def before_fork(self):
+        self.own_leases()
         if self.cursor != NULL and self.lender is not None:
             self.record_copy = PyBytes_FromStringAndSize(self.r.data + (self.r.position & self.r.mask), self.r.frame)
 
     def secure(self):
         cdef char *place
+        self.own_leases()
         if self.cursor == NULL or self.lender is None:
             return
         place = <char *>self.r.data + (self.r.position & self.r.mask)
@@ -184,13 +186,12 @@ cdef class Demux:
         return self.poll(limit)
 
     def feed(self, bytes datagram, uint64_t send_ticks, int64_t now_ns):
-        cdef const char *start
+        cdef const char *start = PyBytes_AS_STRING(datagram)
         if self.cursor != NULL:
             raise ValueError("the current datagram is not finished; call resume() before feeding the next one")
         if not self.begun:
             self.begun = True
             self.slow_path.begin()
-        start = PyBytes_AS_STRING(datagram)
         if count_messages(start, start + PyBytes_GET_SIZE(datagram)) < 0:
             self.skip(PyBytes_GET_SIZE(datagram))
             return 0
@@ -334,7 +335,7 @@ cdef class Demux:
         cdef uint32_t word, length
         cdef uint64_t sequence, body
         cdef int64_t left   # signed: a wrong length may reach past the end
-        self.stop = False
+        self.stop, self.called_back, self.arrival.ticks = False, False, 0
         while taken < limit and not self.blocked and not self.stop and not self.detached:
             if self.cursor == NULL and (self.r == NULL or not self.next_record()):
                 break
@@ -362,8 +363,9 @@ cdef class Demux:
                     self.cursor += stride(body)
                     continue
                 controller = <Controller>found
-                if controller.pulls and controller.has_full_sink():
-                    self.blocked = True
+                if controller.pulls and not controller_has_room(controller) and controller.has_full_sink():
+                    # Full rows end with the call that gave them; a full queue waits for the application.
+                    self.blocked, self.stop = controller.single_sink is None or not controller.single_sink.rows_open, True
                     break
                 self.cursor += stride(body)
                 taken += 1
@@ -374,8 +376,8 @@ cdef class Demux:
                     self.messages += 1
                     handled += 1
                     self.give(controller, header, length, word, sequence)
-                    if controller.pulls:
-                        more = self.fill_rows(controller, limit - taken)
+                    if controller.single_sink is not None and controller.single_sink.rows_open:
+                        more = fill_rows(self, controller, limit - taken)
                         taken += more
                         handled += more
                 if taken >= limit or self.stop or self.detached:
@@ -384,6 +386,7 @@ cdef class Demux:
         # Also without a message: the position of a lapped reader may have changed.
         if self.r != NULL and not self.detached and (taken or self.r.position != self.r.shown):
             self.show_counters()
+            self.limit_leases()
             # A writer may wait for room, and an idle ring has time: show the position of this reader.
             if reader_show(self.r):
                 self.wakes_writer = True
@@ -399,17 +402,22 @@ cdef class Demux:
         message too many is lost, with its number.
         """
         cdef bint informs = flags & FLAG_TSNI != 0
-        cdef uint64_t skipped
+        cdef uint64_t skipped, known = controller.expected
+        cdef bint knows = controller.has_trusted_number
         if sequence >= <uint64_t>self.upstream.sequence_limit(controller.topic_number) + informs:
             return False
+        if not knows and not self.counts_messages:
+            first = controller.first_number    # the source has said it
+            if first is not None:
+                knows, known = True, first
         # Wraps around after a switch to another upstream, which has its own counts: then every number is accepted once.
         skipped = self.skipped + self.no_topic + self.tally.duplicates + <uint64_t>self.upstream.missed_messages()
-        if controller.has_trusted_number and sequence != controller.confirming_number:
+        if knows and sequence > known and sequence != controller.confirming_number:
             # Datagrams that this context puts into a ring of its own were missed some time before they are read here.
-            if sequence - controller.expected > skipped - (controller.skipped_before if self.counts_messages else 0):
+            if sequence - known > skipped - (controller.skipped_before if self.counts_messages else 0):
                 controller.confirming_number = sequence + (not informs)
                 return False
-        controller.has_trusted_number = True
+        controller.has_trusted_number = controller.has_trusted_number or not informs    # info is not where receivers begin
         controller.skipped_before = skipped
         controller.confirming_number = 0
         return True
@@ -432,6 +440,7 @@ cdef class Demux:
         cdef int flags = flags_of(word)
         cdef Message message
         cdef long given
+        self.arrival.ticks = 0      # callbacks may run
         # Counting up from here in the fast path never reaches 2**63, where numbers turn negative.
         if self.upstream is not None and sequence > controller.expected:
             # The numbers before this one are missing since now, not since the time that was passed in last.
@@ -449,8 +458,7 @@ cdef class Demux:
             return 0
         if controller.may_wait > 0 and sequence == controller.expected and not flags & UNUSUAL:
             controller.may_wait -= 1
-            times = (sent_ticks, self.published_ticks)
-            controller._order_map[sequence] = (flags, PyBytes_FromStringAndSize(start, length), times)
+            controller._order_map[sequence] = flags, PyBytes_FromStringAndSize(start, length), (sent_ticks, self.published_ticks)
             controller.expected += 1
             self.messages += 1
             return 0
@@ -512,51 +520,14 @@ cdef class Demux:
         cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
         if sink.closed:
             return 0
-        if not sink_row(sink, payload, length):
-            sink.enqueue(own_message(
-                controller.origin, payload, length, sequence, flags_of(word), self.sent_ticks(header, length, word)
-            ))
+        if not sink_row(sink, payload, length) and not (
+            sink.queue.leases and lease_in_place(self, sink, controller, header, length, word, sequence)
+        ):
+            sink_enqueue_copy(
+                sink, controller.origin, payload, length, sequence, flags_of(word), self.sent_ticks(header, length, word), &self.arrival,
+            )
         sink_count(sink, 1, length)
         return 0
-
-    @cython.final
-    cdef long fill_rows(self, Controller controller, long limit) noexcept:
-        """Puts the next messages of the datagram into rows, while each of them fits a row; returns how many.
-
-        `poll` would do the same one message at a time; here the counters change once for all of them.
-        """
-        cdef Sink sink = controller.single_sink
-        cdef const MessageHeader *header = <const MessageHeader *>self.cursor
-        cdef uint64_t sequence = controller.expected, length, body
-        cdef char *row
-        cdef long count = 0
-        cdef uint32_t word
-        if sink is None or sink.closed or not sink.rows_open:
-            return 0
-        length = <uint64_t>sink.row_bytes
-        row = sink.rows + sink.row_next * sink.row_bytes
-        limit = min(limit, sink.row_count - sink.row_next)
-        while count < limit and self.end - <const char *>header >= MESSAGE_HEADER_BYTES:
-            word = header.topic
-            body = body_bytes(<uint32_t>length, word)
-            if (
-                word & ~<uint32_t>STAMPED != controller.topic_number or header.length != length
-                or _atomics.load_relaxed64(&header.sequence) != sequence
-                or <int64_t>body > self.end - <const char *>header - MESSAGE_HEADER_BYTES
-            ):
-                break
-            memcpy(row, <const char *>header + MESSAGE_HEADER_BYTES, length)
-            header = <const MessageHeader *>(<const char *>header + stride(body))
-            row += length
-            sequence += 1
-            count += 1
-        if count:
-            self.cursor = <const char *>header
-            controller.expected = sequence
-            self.messages += count
-            sink.row_next += count
-            sink_count(sink, count, count * length)
-        return count
 
     @cython.final
     cdef inline int call_back(
@@ -567,6 +538,9 @@ cdef class Demux:
         cdef PyObject *result
         if sink.closed:
             return 0
+        self.arrival.ticks, self.called_back = 0, True      # the callback may take long
+        if sink.takes != MESSAGES:
+            return sink.give_data(<const char *>header + MESSAGE_HEADER_BYTES, length, self.lender, self.slow_path)
         if message is None:
             message = Message.__new__(Message)
             message.lender = self.lender
@@ -576,8 +550,7 @@ cdef class Demux:
             message.origin = controller.origin
         message.start = <const char *>header + MESSAGE_HEADER_BYTES
         message.length = length
-        message.sequence = sequence
-        message.first_sequence = sequence
+        message.sequence = message.first_sequence = sequence
         message.flags = flags_of(word)
         message.send_ticks = self.sent_ticks(header, length, word)
         message.published_ticks = self.published_ticks
@@ -598,3 +571,4 @@ cdef class Demux:
 
 
 include "fragments_in_order.pxi"
+include "pulled_in_place.pxi"

@@ -1,22 +1,28 @@
 """The event buffer: messages of several receivers wait in it for the thread that calls back."""
 
-from collections import deque
-from typing import Any
+from weakref import ReferenceType
 
 from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.pump import Pump
 from ipcbus.delivery.received_message import Message
-from ipcbus.delivery.sink import Sink
+from ipcbus.delivery.sink import QuickStore, Sink
 from ipcbus.delivery.slow_path import BufferOwner
 
-class EventBuffer:
+class EventBuffer(QuickStore):
     """Keeps messages and events in the order of their arrival, and calls back (delivery.slow_path.EventStore).
 
     Contexts put events while other threads call back. The methods of the owner are called outside of critical sections,
-    and seldom: for a message only when a thread sleeps, a context waits for room, or a warning is due.
+    and seldom: for a message only when a context waits for room, or a warning is due.
     """
 
     maximum: int
     closed: bool
+    forked: bool
+    """Whether this process is a child of the one that made the buffer; set from outside."""
+    pumps: tuple[ReferenceType[Pump], ...]
+    """The pumps of the contexts that put events."""
+    sleepers: int
+    """Threads that sleep in `dispatch`."""
     total: int
     """Messages and events that arrived so far; each was dispatched, was dropped, or waits."""
     dropped: int
@@ -27,7 +33,6 @@ class EventBuffer:
         maximum: int,
         drops: bool,
         owner: BufferOwner,
-        sleepers: deque[Any],
         *,
         times_age: bool = True,
         times_service: bool = True,
@@ -40,8 +45,7 @@ class EventBuffer:
         Args:
             maximum: most messages in it; at this number of messages, or of events, new events merge into old ones.
             drops: whether a full buffer drops its oldest message instead of making the contexts wait.
-            owner: wakes threads, lets contexts continue, and gets warnings.
-            sleepers: not empty while a thread sleeps until an event arrives.
+            owner: lets contexts continue, and gets warnings.
             times_age: measure how long messages and events wait.
             times_service: measure how long callbacks take.
             counts: count waiting messages and events by kind.
@@ -76,8 +80,28 @@ class EventBuffer:
             BaseException: a callback raised it, and it is not an Exception; the other messages stay.
         """
 
+    def dispatch(self, timeout: float | None) -> int:
+        """Sleeps until something waits, then calls back as `call_back` does, with the time that is left as the limit.
+
+        Sleeping releases the interpreter lock; several threads may sleep, and each arrival wakes one.
+
+        Args:
+            timeout: seconds; 0 or less does not sleep and has no limit, None sleeps for ever.
+
+        Returns:
+            The number of callbacks that ran, 0 when the time ran out; below 0 when Python has to say what is wrong: the
+            buffer is closed or belongs to the parent of a fork, the caller is inside a callback, or the timeout is not
+            a plain number.
+
+        Raises:
+            BaseException: as `call_back`, or a signal handler raised it.
+        """
+
+    def is_inside(self, thread: int) -> bool:
+        """Returns whether the thread is inside `dispatch`."""
+
     def close(self) -> None:
-        """Drops what waits, and everything that arrives later. Closing twice does nothing."""
+        """Drops what waits, and what arrives later; ends the sleep of threads. Closing twice does nothing."""
 
     def waiting_of(self, sink: Sink) -> list[Message]:
         """Returns the messages that wait for the callback of a sink."""

@@ -2,42 +2,37 @@
 """Keeps messages for the thread that calls back; the stub has the documentation."""
 cimport cython
 from cpython.object cimport PyObject
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport (
+    PyLockStatus, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_get_thread_ident,
+    PyThread_release_lock, PyThread_type_lock, PY_LOCK_ACQUIRED, PY_LOCK_INTR,
+)
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
 
+from ipcbus.delivery.durations cimport add_duration, seconds
 from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, extend, is_event, is_loss
-from ipcbus.delivery.received_message cimport Message
-from ipcbus.delivery.sink cimport Sink
+from ipcbus.delivery.pump cimport Pump, read_timeout
+from ipcbus.delivery.received_message cimport Message, Origin, fill_own, make_spare
+from ipcbus.delivery.sink cimport MESSAGES, Arrival, QuickStore, Sink, arrival_ticks
 from ipcbus.delivery.message_types import MessageType
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 
 cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
+    void Py_INCREF(PyObject *o) noexcept
     void Py_DECREF(PyObject *o) noexcept
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int returns_at_signals) noexcept nogil
+
+cdef enum:
+    REFUSED = -1            # of dispatch: Python says why
+
+cdef double LONGEST_S = 1e9
 
 
 # A block under `with cython.critical_section` runs no Python code and frees no object that could run some: with the GIL
 # no other thread can interrupt it, and without the GIL the section keeps the other threads out.
-
-
-cdef inline size_t sink_and_topic(Entry entry) noexcept:
-    """Returns a key of sink and topic, nearly unique; it is a number, because making a number runs no Python."""
-    return <size_t><PyObject *>entry.sink * 31 + <size_t><PyObject *>entry.message.origin
-
-
-cdef void add_duration(Durations *spread, uint64_t ticks) noexcept:
-    if spread.count == 0 or ticks < spread.least:
-        spread.least = ticks
-    if ticks > spread.greatest:
-        spread.greatest = ticks
-    spread.sum += ticks
-    spread.count += 1
-
-
-cdef object seconds(Durations *spread):
-    cdef double second = 1e-9 * ns_per_tick()
-    if spread.count == 0:
-        return None
-    return spread.least * second, spread.sum * second / spread.count, spread.greatest * second
 
 
 # Trashcan: a long chain must not be freed by recursion.
@@ -50,14 +45,14 @@ cdef class Entry:
 
 @cython.final
 cdef class Chain:
-    cdef void append(self, Entry entry) noexcept:
+    cdef inline void append(self, Entry entry) noexcept:
         if self.first is None:
             self.first = entry
         else:
             self.last.next = entry
         self.last = entry
 
-    cdef Entry pop(self):
+    cdef inline Entry pop(self):
         cdef Entry entry = self.first
         self.first = entry.next
         if self.first is None:
@@ -71,15 +66,15 @@ cdef class LastEvents:
     """The last loss, end and beginning of one topic that wait behind all messages."""
 
 
-cdef class EventBuffer:
+cdef class EventBuffer(QuickStore):
     def __init__(
-        self, uint64_t maximum, bint drops, owner, sleepers, *, bint times_age=True, bint times_service=True,
+        self, uint64_t maximum, bint drops, owner, *, bint times_age=True, bint times_service=True,
         bint counts=True, uint64_t size_warning=0, uint64_t delay_warning_ns=0,
     ):
         self.maximum = maximum
         self.drops = drops
         self.owner = owner
-        self.sleepers = sleepers
+        self.pumps = ()
         self.messages = Chain()
         self.events = Chain()
         self.front = {}
@@ -89,18 +84,78 @@ cdef class EventBuffer:
         self.size_warning = size_warning
         self.delay_warning_ns = delay_warning_ns
 
-    def __len__(self):
-        return self.size
+    def __dealloc__(self):
+        free(self.inside)
+        while self.spares_count:
+            self.spares_count -= 1
+            Py_DECREF(self.spares[self.spares_count])
 
-    def is_full(self):
+    def __len__(self):
+        return waiting_in(self)
+
+    @property
+    def total(self):
+        with cython.critical_section(self):
+            return self.dispatched + self.dropped + waiting_in(self)
+
+    # ------------------------------------------------------------------ the side of the contexts
+
+    @cython.final
+    cdef bint has_no_room(self) except? True:
         if self.drops or self.closed or self.messages_waiting < self.maximum:
             return False
         self.full_reported = True
         return True
 
+    def is_full(self):
+        return self.has_no_room()
+
     def put(self, Sink sink, Message message):
-        cdef Entry entry = Entry.__new__(Entry), dropped_entry = None
-        cdef bint crosses = False, holds_event = is_event(message)
+        self.keep(sink, message)
+
+    @cython.final
+    cdef int keep(self, Sink sink, Message message) except -1:
+        cdef Entry entry = Entry.__new__(Entry)
+        entry.message = message
+        return self.add(sink, entry)
+
+    @cython.final
+    cdef int keep_copy(
+        self, Sink sink, Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+        uint64_t send_ticks, Arrival *arrival,
+    ) except -1:
+        cdef Entry entry = None
+        cdef bint is_kept = False, wakes = False
+        with cython.critical_section(self):
+            if self.spares_count:
+                self.spares_count -= 1
+                entry = <Entry>self.spares[self.spares_count]
+                Py_DECREF(self.spares[self.spares_count])   # now `entry` refers to it
+        if entry is None:
+            entry = Entry.__new__(Entry)
+            entry.message = Message.__new__(Message)
+        fill_own(entry.message, origin, start, length, sequence, flags, send_ticks)
+        # What follows is `add` for the usual case, in half the time.
+        entry.sink = sink
+        if self.times_age or self.delay_warning_ns:
+            entry.ticks = arrival_ticks(arrival, length)
+        with cython.critical_section(self):
+            if not self.closed and self.rear is None and self.messages_waiting < self.maximum and not self.size_warning:
+                entry.number = self.arrivals
+                self.arrivals += 1
+                self.messages.append(entry)
+                self.messages_waiting += 1
+                is_kept = True
+                wakes = self.first_sleeper != NULL
+        if wakes:
+            self.wake()
+        return 0 if is_kept else self.add(sink, entry)
+
+    @cython.final
+    cdef int add(self, Sink sink, Entry entry) except -1:
+        cdef Message message = entry.message
+        cdef Entry dropped_entry = None
+        cdef bint crosses = False, wakes = False, holds_event = is_event(message)
         cdef tuple key = None
         cdef LastEvents spare_events = None
         cdef dict rear = None
@@ -109,23 +164,22 @@ cdef class EventBuffer:
             spare_events = LastEvents.__new__(LastEvents)
             rear = {}
         entry.sink = sink
-        entry.message = message
         if self.times_age or self.delay_warning_ns:
             entry.ticks = read_ticks(clock_kind())
         with cython.critical_section(self):
             entry.number = self.arrivals
             self.arrivals += 1
             if self.closed:
-                self.total += 1
                 dropped_entry = entry
             else:
                 if not holds_event:
                     if self.drops and self.messages_waiting >= self.maximum:
                         dropped_entry = self.drop_oldest()
-                    rear, self.rear = self.rear, None
+                    if self.rear is not None:
+                        rear, self.rear = self.rear, None
                     self.messages.append(entry)
                     self.count_in(entry)
-                elif self.messages_waiting < self.maximum and self.size - self.messages_waiting < self.maximum:
+                elif self.messages_waiting < self.maximum and self.events_waiting < self.maximum:
                     self.events.append(entry)
                     self.count_in(entry)
                 else:
@@ -134,24 +188,28 @@ cdef class EventBuffer:
                     if not self.merges(entry, key, spare_events):
                         self.events.append(entry)
                         self.count_in(entry)
-                if self.size_warning and self.size > self.size_warning and not self.size_warned:
+                if self.size_warning and waiting_in(self) > self.size_warning and not self.size_warned:
                     crosses = self.size_warned = True
             if dropped_entry is not None:
                 self.drop(dropped_entry)
+            wakes = self.first_sleeper != NULL
         if dropped_entry is not None and dropped_entry.message.gate is not None:
             dropped_entry.message._refuse(None)     # it comes again
+        elif dropped_entry is not None:
+            self.recycle(dropped_entry)
         if crosses:
-            self.owner.size_exceeded(self.size)
-        if self.sleepers:
-            self.owner.wake()
+            self.owner.size_exceeded(waiting_in(self))
+        if wakes:
+            self.wake()
+        return 0
 
     @cython.final
-    cdef void count_in(self, Entry entry) noexcept:
-        self.total += 1
-        self.size += 1
-        self.messages_waiting += not is_event(entry.message)
-        self.waiting[entry.message.kind & 127] += 1
-        entry.is_waiting = True
+    cdef inline void count_in(self, Entry entry) noexcept:
+        if is_event(entry.message):
+            self.events_waiting += 1
+            entry.is_waiting = True
+        else:
+            self.messages_waiting += 1
 
     @cython.final
     cdef bint merges(self, Entry entry, tuple key, LastEvents spare_events) except? True:
@@ -173,7 +231,6 @@ cdef class EventBuffer:
                 if not last.begun.withdrawn:
                     last.begun.withdrawn = True
                     self.count_out(last.begun)
-                    self.total -= 1
                 return True
             last.ended, last.begun = entry, None
         elif message.kind == KIND_BOS:
@@ -187,9 +244,7 @@ cdef class EventBuffer:
     @cython.final
     cdef void merge_losses(self, Entry waiting, Entry entry) noexcept:
         """Extends a waiting loss by the loss that follows it."""
-        self.waiting[waiting.message.kind & 127] -= 1
         extend(waiting.message, entry.message)
-        self.waiting[waiting.message.kind & 127] += 1
         waiting.lost_up_to = max(waiting.lost_up_to, entry.message.sequence)
 
     @cython.final
@@ -224,7 +279,6 @@ cdef class EventBuffer:
                         if self.events.last is entry:
                             self.events.last = self.front_last
                         self.count_out(entry)
-                        self.total -= 1
                         continue
                 entry.lost_up_to = entry.message.sequence
                 self.front[sink_and_topic(entry)] = entry
@@ -240,65 +294,76 @@ cdef class EventBuffer:
         return entry
 
     @cython.final
-    cdef void count_out(self, Entry entry) noexcept:
-        entry.is_waiting = entry.withdrawn  # a withdrawn event stays in the chain; it may still be delivered
-        self.messages_waiting -= not is_event(entry.message)
-        self.size -= 1
-        self.waiting[entry.message.kind & 127] -= 1
+    cdef inline void count_out(self, Entry entry) noexcept:
+        if is_event(entry.message):
+            entry.is_waiting = entry.withdrawn  # a withdrawn event stays in the chain; it may still be delivered
+            self.events_waiting -= 1
+        else:
+            self.messages_waiting -= 1
 
     @cython.final
     cdef void drop(self, Entry entry) noexcept:
         self.dropped += 1
         entry.sink.dropped += 1
 
+    # ------------------------------------------------------------------ the side of the threads that dispatch
+
     @cython.final
-    cdef Entry take(self):
+    cdef inline Entry take(self):
         """Removes and returns the oldest message or event, or None."""
-        cdef Entry entry = None, event, message
+        cdef Entry entry = None
         cdef bint has_room = False
         with cython.critical_section(self):
             while self.events.first is not None and self.events.first.withdrawn:
                 self.pop_event()
-            event, message = self.events.first, self.messages.first
-            if event is not None or message is not None:
-                if message is None or (event is not None and event.number < message.number):
-                    entry = self.pop_event()
-                else:
-                    entry = self.messages.pop()
+            if self.events.first is not None and (
+                self.messages.first is None or self.events.first.number < self.messages.first.number
+            ):
+                entry = self.pop_event()
+            elif self.messages.first is not None:
+                entry = self.messages.pop()
+            if entry is not None:
                 self.count_out(entry)
                 if entry.sink.silent:
                     self.drop(entry)
                 else:
                     self.dispatched += 1
-                if self.size_warned and self.size <= self.size_warning // 2:
+                if self.size_warned and waiting_in(self) <= self.size_warning // 2:
                     self.size_warned = False
                 # Not at the first free place: contexts continue seldom, and then with much room.
                 if self.full_reported and self.messages_waiting <= self.maximum // 2:
-                    self.full_reported = False
-                    has_room = True
+                    self.full_reported, has_room = False, True
         if has_room:
             self.owner.room_available()
         return entry
 
     @cython.final
-    cdef int note_age(self, uint64_t ticks) except -1:
-        cdef double ns
-        if self.times_age:
-            with cython.critical_section(self):
-                add_duration(&self.age_spread, ticks)
-        if self.delay_warning_ns:
-            ns = <double>ticks * ns_per_tick()
-            if ns > self.delay_warning_ns:
-                if not self.delay_warned:
-                    self.delay_warned = True
-                    self.owner.delay_exceeded(ns / 1e9)
-            elif ns <= self.delay_warning_ns / 2:
-                self.delay_warned = False
+    cdef int check_delay(self, uint64_t ticks) except -1:
+        cdef double ns = <double>ticks * ns_per_tick()
+        if ns > self.delay_warning_ns:
+            if not self.delay_warned:
+                self.delay_warned = True
+                self.owner.delay_exceeded(ns / 1e9)
+        elif ns <= self.delay_warning_ns / 2:
+            self.delay_warned = False
         return 0
 
-    def call_back(self, int64_t limit_ns):
+    @cython.final
+    cdef inline int recycle(self, Entry entry) except -1:
+        """Keeps an entry for the next message, if nothing else refers to the message of this one."""
+        if self.spares_count >= SPARES_MAX or Py_REFCNT(<PyObject *>entry.message) != 1 or not make_spare(entry.message):
+            return 0
+        entry.sink = None
+        with cython.critical_section(self):
+            if self.spares_count < SPARES_MAX:
+                Py_INCREF(<PyObject *>entry)
+                self.spares[self.spares_count] = <PyObject *>entry
+                self.spares_count += 1
+        return 0
+
+    cpdef long call_back(self, int64_t limit_ns) except -1:
         cdef uint32_t clock = clock_kind()
-        cdef uint64_t left = self.size, now = read_ticks(clock), until = 0, ended
+        cdef uint64_t left = waiting_in(self), now = read_ticks(clock), until = 0, ended, age
         cdef long ran = 0
         cdef Entry entry
         cdef PyObject *result
@@ -312,26 +377,182 @@ cdef class EventBuffer:
             if entry.sink.silent or (entry.message.gmd_number and entry.message.gate is None):
                 continue    # a guaranteed message that its source has deleted has no gate any more
             # An entry that arrived after `now` was read has not waited.
-            self.note_age(now - entry.ticks if now > entry.ticks else 0)
+            age = now - entry.ticks if now > entry.ticks else 0
+            if self.times_age:
+                with cython.critical_section(self):
+                    add_duration(&self.age_spread, age)
+            if self.delay_warning_ns:
+                self.check_delay(age)
             ran += 1
+            gate = entry.message.gate   # a callback that acknowledges the message takes it away
             # As in the demux: Cython's own exception frame would cost as much as half the call.
-            result = PyObject_CallOneArg(<PyObject *>entry.sink.callback, <PyObject *>entry.message)
+            if entry.sink.takes == MESSAGES:
+                result = PyObject_CallOneArg(<PyObject *>entry.sink.callback, <PyObject *>entry.message)
+            else:
+                argument = entry.sink.argument(entry.message)
+                result = PyObject_CallOneArg(<PyObject *>entry.sink.callback, <PyObject *>argument)
+                argument = None     # a message without other references serves again
             if result == NULL:
                 try:
                     entry.sink.count_raised(entry.message, self.owner)
                 finally:
-                    if entry.message.gate is not None:
-                        entry.message.gate.dispatched(entry.message, True)
+                    if gate is not None:
+                        gate.dispatched(entry.message, True)
             else:
                 Py_DECREF(result)
-                if entry.message.gate is not None:
-                    entry.message.gate.dispatched(entry.message, False)
+                if gate is not None:
+                    gate.dispatched(entry.message, False)
             ended = read_ticks(clock)
             if self.times_service:
                 with cython.critical_section(self):
                     add_duration(&self.service_spread, ended - now)
             now = ended
+            if gate is None:
+                self.recycle(entry)
         return ran
+
+    def dispatch(self, timeout):
+        cdef uint64_t me = PyThread_get_thread_ident(), until = <uint64_t>-1, now
+        cdef double seconds, tick_ns = ns_per_tick()
+        cdef long ran
+        if self.closed or self.forked or self.is_inside(me) or self.drives_a_context() or not read_timeout(timeout, &seconds):
+            return REFUSED
+        if 0 < seconds <= LONGEST_S:
+            until = read_ticks(clock_kind()) + <uint64_t>(seconds * 1e9 / tick_ns)
+        self.enter(me)
+        try:
+            while True:
+                now = read_ticks(clock_kind()) if until != <uint64_t>-1 else 0
+                if waiting_in(self) == 0 and seconds > 0 and now < until:
+                    self.sleep(<double>(until - now) * tick_ns / 1e9 if now else LONGEST_S)
+                    if self.closed:
+                        return REFUSED
+                    now = read_ticks(clock_kind()) if until != <uint64_t>-1 else 0
+                ran = self.call_back(<int64_t>(<double>(until - min(now, until)) * tick_ns) if now else -1)
+                if ran or seconds <= 0 or now >= until:
+                    return ran
+                if self.closed:
+                    return REFUSED
+        finally:
+            self.leave(me)
+            if waiting_in(self):    # for example after a callback raised, or the time ran out
+                self.wake()
+
+    @cython.final
+    cdef bint drives_a_context(self) except? True:
+        """Returns whether the calling thread drives a context that puts messages."""
+        for each in self.pumps:
+            pump = each()
+            if pump is not None and (<Pump>pump).drives():
+                return True
+        return False
+
+    cpdef bint is_inside(self, uint64_t thread):
+        cdef bint found = False
+        cdef size_t i
+        with cython.critical_section(self):
+            for i in range(self.inside_count):
+                found = found or self.inside[i] == thread
+        return found
+
+    @cython.final
+    cdef int enter(self, uint64_t thread) except -1:
+        """Notes that a thread dispatches."""
+        cdef uint64_t *grown
+        cdef bint fits = False
+        with cython.critical_section(self):
+            if self.inside_count == self.inside_room:
+                grown = <uint64_t *>realloc(self.inside, (self.inside_room + 8) * sizeof(uint64_t))
+                if grown != NULL:
+                    self.inside = grown
+                    self.inside_room += 8
+            if self.inside_count < self.inside_room:
+                self.inside[self.inside_count] = thread
+                self.inside_count += 1
+                fits = True
+        if not fits:
+            raise MemoryError()
+        return 0
+
+    @cython.final
+    cdef void leave(self, uint64_t thread) noexcept:
+        cdef size_t i
+        with cython.critical_section(self):
+            for i in range(self.inside_count):
+                if self.inside[i] == thread:
+                    self.inside_count -= 1
+                    self.inside[i] = self.inside[self.inside_count]
+                    break
+
+    @cython.final
+    cdef int sleep(self, double seconds) except -1:
+        """Sleeps until a wake-up, at most for these seconds, unless something waits."""
+        cdef Sleeper *sleeper = <Sleeper *>malloc(sizeof(Sleeper))
+        cdef long long us = <long long>(seconds * 1e6) + 1
+        cdef PyLockStatus status = PY_LOCK_INTR
+        cdef bint sleeps = False, has_bell
+        if sleeper == NULL:
+            raise MemoryError()
+        sleeper.bell = PyThread_allocate_lock()
+        if sleeper.bell == NULL:
+            free(sleeper)
+            raise MemoryError()
+        PyThread_acquire_lock(sleeper.bell, 0)
+        sleeper.next = NULL
+        sleeper.waits = True
+        try:
+            with cython.critical_section(self):
+                # A thread that puts a message looks for sleepers afterwards, so one of both threads sees the other.
+                sleeps = waiting_in(self) == 0 and not self.closed
+                if self.first_sleeper == NULL:
+                    self.first_sleeper = sleeper
+                else:
+                    self.last_sleeper.next = sleeper
+                self.last_sleeper = sleeper
+                self.sleepers += 1
+            if sleeps:
+                with nogil:
+                    status = PyThread_acquire_lock_timed(sleeper.bell, us, 1)
+                if status == PY_LOCK_INTR:
+                    PyErr_CheckSignals()    # the caller waits again
+        finally:
+            with cython.critical_section(self):
+                has_bell = sleeper.waits or status == PY_LOCK_ACQUIRED
+                if sleeper.waits:
+                    self.unlink(sleeper)
+            if has_bell:
+                PyThread_release_lock(sleeper.bell)
+            PyThread_free_lock(sleeper.bell)
+            free(sleeper)
+        return 0
+
+    @cython.final
+    cdef void unlink(self, Sleeper *sleeper) noexcept:
+        """Takes a sleeper out of the list."""
+        cdef Sleeper *before = NULL
+        cdef Sleeper *each = self.first_sleeper
+        while each != sleeper:
+            before, each = each, each.next
+        if before == NULL:
+            self.first_sleeper = sleeper.next
+        else:
+            before.next = sleeper.next
+        if self.last_sleeper == sleeper:
+            self.last_sleeper = before
+        self.sleepers -= 1
+        sleeper.waits = False
+
+    @cython.final
+    cdef void wake(self) noexcept:
+        """Wakes the thread that has slept longest."""
+        cdef Sleeper *sleeper
+        with cython.critical_section(self):
+            sleeper = self.first_sleeper
+            if sleeper != NULL:
+                self.unlink(sleeper)
+                PyThread_release_lock(sleeper.bell)     # inside: afterwards its thread frees it
+
+    # ------------------------------------------------------------------ the rest
 
     def close(self):
         cdef Entry messages, events
@@ -340,6 +561,8 @@ cdef class EventBuffer:
             messages, events = self.messages.first, self.events.first
             self.messages.first = self.messages.last = self.events.first = self.events.last = self.front_last = None
             rear, self.rear = self.rear, None
+        while self.first_sleeper != NULL:
+            self.wake()
         self.drop_all(messages)
         self.drop_all(events)
 
@@ -364,7 +587,10 @@ cdef class EventBuffer:
         return found
 
     def waiting_by_kind(self):
-        return {kind: self.waiting[<int>kind] for kind in MessageType if self.counts and self.waiting[<int>kind]}
+        cdef uint64_t[KINDS] waiting
+        with cython.critical_section(self):
+            count_kinds(self.messages.first, self.events.first, waiting)
+        return {kind: waiting[<int>kind] for kind in MessageType if self.counts and waiting[<int>kind]}
 
     def age(self):
         return seconds(&self.age_spread)

@@ -113,6 +113,14 @@ class Gaps:
             self._rest[at : at + 1] = [(piece[1], piece[2], opening_number) for piece in pieces]
             at += len(pieces)
 
+    def settle(self, below: int) -> None:
+        """Makes the ranges below a number due, except those that a recovery fills."""
+        self._rest = [(each[0], 0, each[2]) if each[0] < below and each[1] != NEVER else each for each in self._rest]
+
+    def put_off(self, due_ns: int) -> None:
+        """Makes no range due before a time."""
+        self._rest = [(last, max(before_ns, due_ns), opening) for last, before_ns, opening in self._rest]
+
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Yields all ranges, ascending."""
         return ((begin, rest[0]) for begin, rest in zip(self._firsts, self._rest, strict=True))

@@ -24,11 +24,13 @@ cdef class GmdGate(PassEnd):
     cdef object refusals                # pairs of message and delay in ns, of messages to be delivered again
     cdef object in_rows                 # numbers of messages in rows
     cdef uint64_t unrecorded_max
+    cdef uint64_t taken                 # acknowledgements that the keeper has taken and its area may not have recorded
     cdef bint awaits_flush              # the keeper knows that there are acknowledgements, or the pump
     cdef Pump pump                      # calls at the end of a pass; None where no pump delivers
     cdef public ShortWay short_way      # gets acknowledgements before the keeper does; None without one
     cdef readonly uint64_t delivered    # guaranteed messages that the receiver got, again or not
 
+    cdef uint64_t unrecorded(self) except? 0
     cdef int pass_message(self, Message message) except -1
     cdef int note_ack(self, uint64_t number) except -1
     cdef int note_refusal(self, Message message, delay_ns) except -1

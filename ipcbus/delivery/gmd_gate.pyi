@@ -2,9 +2,10 @@
 
 from ipcbus.delivery.demux import Controller
 from ipcbus.delivery.pump import PassEnd, Pump
-from ipcbus.delivery.received_message import Message
+from ipcbus.delivery.received_message import Message, Origin
 from ipcbus.delivery.sink import Sink
 from ipcbus.delivery.slow_path import Failures, GateKeeper
+from ipcbus.wire.resent_entries import ResentEntries
 
 class ShortWay:
     """Takes acknowledgements that come in order, in compiled code; a subclass does it."""
@@ -50,7 +51,7 @@ class GmdGate(PassEnd):
             failures: takes the exceptions of callbacks.
             auto_ack: whether a message is acknowledged without a call.
             acks_at_the_end: whether that is when nothing refers to it any more, and not when the callback has returned.
-            unrecorded_max: acknowledgements are taken at once when this number of them waits.
+            unrecorded_max: the most acknowledgements that the area has not recorded.
             pump: delivers the messages; without it, all acknowledgements go to the keeper.
         """
 
@@ -66,23 +67,47 @@ class GmdGate(PassEnd):
     def deliver(self, message: Message) -> None:
         """Gives a message or event to the receiver, whatever its number."""
 
+    def deliver_resent(
+        self, entries: ResentEntries, origin: Origin, opening: int, *, without_limit: bool = False
+    ) -> int:
+        """Gives messages that came again to the receiver, while it has room; returns how many.
+
+        Args:
+            entries: it takes the messages from them.
+            origin: of the messages.
+            opening: messages of another opening of the sender's area have no topic numbers in this session.
+            without_limit: whether the receiver gets them also without room.
+        """
+
     def withdraw(self, first: int, last: int) -> None:
         """Removes messages that wait in the receiver's queue, because their source has deleted them."""
 
     def take_acks(self) -> list[tuple[int, int]]:
         """Returns the numbers that were acknowledged since the last call, as ranges."""
 
+    def note_recorded(self) -> None:
+        """Notes that the area has recorded all acknowledgements that were taken."""
+
     def take_refusals(self) -> list[tuple[Message, int | None]]:
         """Returns the messages that were refused since the last call, each with a delay in ns; None for a backoff."""
 
     def acknowledge(self, number: int) -> None:
-        """Takes the acknowledgement of a message; any thread may call this."""
+        """Takes the acknowledgement of a message; any thread may call this. Has room made for it before."""
+
+    def make_room(self, count: int) -> None:
+        """Waits until the area has recorded so many that this number of messages may be unrecorded beside the rest.
+
+        The calling thread records them, and waits for the thread that drives the context to let it do that.
+        """
 
     def refuse(self, message: Message, delay_ns: int | None) -> None:
         """Takes the refusal of a message; any thread may call this."""
 
     def dispatched(self, message: Message, failed: bool) -> None:
-        """Notes that an event queue has called back with a message, and whether the callback raised."""
+        """Notes that an event queue has called back with a message, and whether the callback raised.
+
+        Has room made for the message that is dispatched next.
+        """
 
     def acknowledge_rows(self) -> None:
         """Acknowledges the messages that went into rows of an array; any thread may call this."""

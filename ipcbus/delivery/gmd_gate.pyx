@@ -9,8 +9,10 @@ from collections import deque
 
 from ipcbus.delivery.demux cimport Controller
 from ipcbus.delivery.event_merging cimport is_event
-from ipcbus.delivery.received_message cimport Message
+from ipcbus.delivery.received_message cimport Message, Origin, resent_copy
 from ipcbus.delivery.sink cimport Sink
+from ipcbus.wire.control_front cimport EntryFront
+from ipcbus.wire.resent_entries cimport ResentEntries
 
 
 # A function without a call of Python code cannot be interrupted by another thread: acknowledgements come from any thread.
@@ -68,12 +70,24 @@ cdef class GmdGate:
     # ------------------------------------------------------------------ what the keeper gives
 
     def deliver(self, Message message not None):
-        if message.gmd_number:
-            self.pass_message(message)
-        elif is_event(message):
+        if is_event(message):
             self.target.event(message, self.failures)
+        elif message.gmd_number:
+            self.pass_message(message)
         else:
             self.target.take(message, self.failures)
+
+    def deliver_resent(self, ResentEntries entries not None, Origin origin, uint64_t opening, *, bint without_limit=False):
+        cdef Sink target = self.target
+        cdef const EntryFront *front
+        cdef uint64_t count = 0
+        while without_limit or not (target.pulls and not target.closed and target.is_full_now()):
+            front = entries.take()
+            if front is NULL:
+                break
+            count += 1
+            self.pass_message(resent_copy(origin, front, opening))
+        return count
 
     def withdraw(self, uint64_t first, uint64_t last):
         cdef Message message
@@ -95,7 +109,12 @@ cdef class GmdGate:
         while others:
             number = others.popleft()
             found.append((number, number))
+        for first, last in found:
+            self.taken += last - first + 1
         return found
+
+    def note_recorded(self):
+        self.taken = 0
 
     def take_refusals(self):
         found = []
@@ -117,6 +136,7 @@ cdef class GmdGate:
         if self.controller is None or self.controller.single_sink is not self.sink:
             message = message.copy()    # other receivers must not acknowledge this one's message
         message.gate = self
+        message.has_sender = True
         if self.acks_at_the_end:
             at_the_end = AckAtTheEnd.__new__(AckAtTheEnd)
             at_the_end.gate, at_the_end.number = self, message.gmd_number
@@ -126,18 +146,35 @@ cdef class GmdGate:
         if target.pulls:
             if target.row_next != rows:
                 message.gate = None
-                self.in_rows.append(message.gmd_number)
+                if self.acks_at_the_end:
+                    at_the_end.gate = None
+                if self.auto_ack or self.acks_at_the_end:   # no call acknowledges a row by hand
+                    self.in_rows.append(message.gmd_number)
         elif target.callback_errors != errors:
             message._refuse(None)
-        elif self.auto_ack:
-            message.ack()
-        if self.awaits_flush and self.last_acked - self.first_acked + len(self.other_acks) + 1 >= self.unrecorded_max:
+        elif self.auto_ack and message.gate is not None:
+            message.gate = None
+            self.note_ack(message.gmd_number)
+        if self.awaits_flush and self.unrecorded() >= self.unrecorded_max:
             if not self.flush_in_order():
                 self.keeper.flush()
         return 0
 
+    @cython.final
+    cdef uint64_t unrecorded(self) except? 0:
+        """Returns how many acknowledged messages the area may not have recorded."""
+        return self.taken + len(self.other_acks) + (self.last_acked - self.first_acked + 1 if self.first_acked else 0)
+
     def acknowledge(self, uint64_t number):
+        if self.unrecorded() >= self.unrecorded_max:
+            self.make_room(1)
         self.note_ack(number)
+
+    def make_room(self, uint64_t count):
+        # Other threads may acknowledge more before this one goes on. An area that refuses acknowledges nothing anyway.
+        while self.unrecorded() and self.unrecorded() + count > self.unrecorded_max:
+            if not self.keeper.flush_from_any_thread():
+                break
 
     def refuse(self, Message message not None, delay_ns):
         self.note_refusal(message, delay_ns)
@@ -147,13 +184,11 @@ cdef class GmdGate:
             message._refuse(None)
         elif self.auto_ack:
             message.ack()
+        self.make_room(1)   # for the message that is dispatched next
 
     def acknowledge_rows(self):
-        if not self.auto_ack and not self.acks_at_the_end:
-            self.in_rows.clear()    # no call acknowledges a row by hand
-            return
         while self.in_rows:
-            self.note_ack(self.in_rows.popleft())
+            self.acknowledge(self.in_rows.popleft())
 
     @cython.final
     cdef int note_ack(self, uint64_t number) except -1:
@@ -182,12 +217,16 @@ cdef class GmdGate:
     cdef bint flush_in_order(self) except? True:
         """Has the run of acknowledgements taken in the short way; returns False if the keeper has to."""
         cdef uint64_t first = self.first_acked, last = self.last_acked
+        cdef bint is_recorded
         if first == 0 or self.short_way is None or self.other_acks or self.refusals:
             return False
         # Taken before the call, in which another thread may acknowledge more.
         self.first_acked = self.last_acked = 0
         self.awaits_flush = False
-        if self.short_way.acknowledge(first, last, self.next_number):
+        self.taken += last - first + 1
+        is_recorded = self.short_way.acknowledge(first, last, self.next_number)
+        self.taken -= last - first + 1
+        if is_recorded:
             return True
         if self.first_acked == last + 1:
             self.first_acked = first

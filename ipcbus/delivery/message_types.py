@@ -10,7 +10,20 @@ if TYPE_CHECKING:
 
 
 class MessageType(IntEnum):
-    """The kind of a message or event; numbered as in Ultra Messaging where it has the kind (lbm.h, LBM_MSG_*)."""
+    """The kind of a message or event; numbered as in Ultra Messaging where it has the kind (lbm.h, LBM_MSG_*).
+
+    Attributes:
+        DATA: a message.
+        EOS: the session has ended, or the source does not send the topic any more.
+        REQUEST: a message that waits for answers (`Message.respond`).
+        RESPONSE: an answer to a request.
+        UNRECOVERABLE_LOSS: a message is lost for good.
+        UNRECOVERABLE_LOSS_BURST: several messages that follow each other are lost for good.
+        NO_SOURCE_NOTIFICATION: no source was found for the topic.
+        BOS: a session of the topic begins.
+        GMD_FAILURE: the source's application has deleted guaranteed messages that this receiver with a `gmd_name` has
+            not acknowledged; those of `first_gmd_sequence_number` to `gmd_sequence_number` do not come any more.
+    """
 
     DATA = 0
     EOS = 1
@@ -51,6 +64,8 @@ class MessageFlag(IntEnum):
         GUARANTEED: with `ordered_delivery` 0: a fragment of a guaranteed message.
         OTR: the message was lost on the transport, and off-transport recovery brought it.
         GMD_RESEND: the source sent the message again under guaranteed delivery.
+        UMQ_REASSIGNED: the message of a share was assigned before, to this member or to another one.
+        UMQ_ULB: the message was assigned to a member of a share.
     """
 
     START_BATCH = 0x1
@@ -61,6 +76,8 @@ class MessageFlag(IntEnum):
     GUARANTEED = 0x80
     OTR = 0x2000
     GMD_RESEND = 0x10000
+    UMQ_REASSIGNED = 0x20000
+    UMQ_ULB = 0x40000
 
 
 class FragmentInfo(NamedTuple):

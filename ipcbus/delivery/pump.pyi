@@ -13,19 +13,22 @@ HURRIED: int
 URGENT: int
 """A thread with an urgent change waits for the driver lock."""
 GUESTS: int
-"""A thread waits for the driver lock, or for a message that another thread reads."""
+"""A thread waits for the driver lock or for a message; only turns of split contexts go to Python for it."""
 TASKS: int
 """A task of asyncio waits for a message."""
 DESCRIPTOR: int
-"""The application watches the descriptor of the context, whose wake-up each turn arms again."""
+"""The descriptor of the context is watched between two turns."""
 NETWORK: int
-"""Sessions run over the network: each turn reads the sockets."""
+"""Sessions run over the network: turns look at the sockets, and have them read before the timers run."""
 EVENTS: int
 """Receivers got events that the pump has not counted."""
-SPLIT: int
-"""Only a guest may call receivers back, and Python keeps account of the guests."""
+SPLIT_DESCRIPTOR: int
+"""The descriptor of a split context is watched, which only Python arms."""
 OWN_THREAD: int
-"""The context's own thread waits for the driver lock. The other reasons send a turn to Python; this one does not."""
+"""The context's own thread waits for the driver lock.
+
+TASKS, GUESTS, DESCRIPTOR, NETWORK and this do not send a turn to Python.
+"""
 
 class PassEnd:
     """Something that compiled code has called at the end of a pass over the sessions; a subclass says what happens."""
@@ -43,20 +46,39 @@ class Pump:
     """Whether a session needs attention: it ended, broke, has a full receiver, or its source waits for an event."""
     asleep: bool
     """Whether the thread that drives sleeps in compiled code, or has just woken up."""
+    armed: bool
+    """Whether sources see between two turns that this context sleeps, because its descriptor is watched."""
+    kick_waits: bool
+    """Whether the descriptor was made readable, because there is something to do, and that is not cleared yet."""
     blocked: bool
     """Whether a session waits for room in the queue of a receiver that pulls, which has to say when there is room."""
     look: Callable[[], int] | None
     """Handles the watched words that have changed, in `turn` and pulls; returns the number of messages and events."""
+    quiet: bool
+    """Whether the driver does not call back, as the own thread of a split context; for the driver only."""
+    last_guest: int
+    """The ident of the thread of the application that drove last, or 0."""
+    delivered: Callable[[], object] | None
+    """Wakes the tasks whose messages have come, in `turn` and pulls."""
     pending_error: BaseException | None
     """A BaseException of a callback that is not an Exception; nothing is delivered until the driver has raised it."""
 
-    def __init__(self, wake_waiters: Callable[[], object] | None = None, loops: int = 1, spins: bool = False) -> None:
+    def __init__(
+        self,
+        wake_waiters: Callable[[], object] | None = None,
+        loops: int = 1,
+        spins: bool = False,
+        split: bool = False,
+        linger_ns: int = 0,
+    ) -> None:
         """Begins without sessions.
 
         Args:
             wake_waiters: called by a thread that has given the driver lock back while others wait for it.
             loops: most passes in a row that find nothing before a sleep.
             spins: whether waits never sleep.
+            split: whether only guests call back, not the context's own thread.
+            linger_ns: the longest spin before a sleep; 0 for none.
         """
 
     @property
@@ -87,6 +109,9 @@ class Pump:
     def note_guest(self) -> None:
         """Notes that a thread of the application drives now; compiled turns note it themselves."""
 
+    def forget_guest(self) -> None:
+        """Notes that no thread of the application drives any more."""
+
     def ns_since_guest(self) -> int:
         """Returns the time in ns since a thread of the application drove last."""
 
@@ -112,6 +137,12 @@ class Pump:
             answer: gets the bytes of the doorbell, and whether another descriptor is readable, unless only records
                 have come. Like `arm` it is called with the driver lock.
         """
+
+    def arm_descriptor(self) -> None:
+        """Makes the descriptor readable once there is something to do, after a turn of Python; for the driver only."""
+
+    def disarm_descriptor(self) -> None:
+        """Shows sources that this context does not sleep any more, unless another thread drives it."""
 
     def needs_python(self) -> bool:
         """Returns whether the next call of `turn` would return to Python before it waits."""

@@ -8,6 +8,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint32_t, uint64_t
 
 from ipcbus.delivery.demux cimport Demux, has_nothing
+from ipcbus.delivery.linger cimport Linger
 from ipcbus.delivery.sink cimport Sink
 from ringbuf cimport _atomics
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
@@ -24,6 +25,7 @@ cdef extern from "<sys/epoll.h>":
 
 cdef extern from "<unistd.h>":
     ssize_t read(int fd, void *bytes, size_t count) nogil
+    ssize_t write(int fd, const void *bytes, size_t count) nogil
 
 cdef extern from "<errno.h>":
     int errno
@@ -50,10 +52,11 @@ cdef enum:
     DESCRIPTOR_BIT = 32
     NETWORK_BIT = 64
     EVENTS_BIT = 128
-    SPLIT_BIT = 256
+    SPLIT_DESCRIPTOR_BIT = 256
     OWN_THREAD_BIT = 512
-    # The context's own thread waits for a thread that drives, and does not keep others from driving.
-    PYTHON_BITS = OWN_THREAD_BIT - 1
+    # Of the others, the own thread and guests wait and keep no other thread from driving; tasks, guests, the descriptor and the
+    # network get their part of a turn.
+    PYTHON_BITS = CLOSED_BIT | HURRIED_BIT | URGENT_BIT | EVENTS_BIT | SPLIT_DESCRIPTOR_BIT
     LOCK_BITS = URGENT_BIT | GUESTS_BIT | OWN_THREAD_BIT
 
     DOORBELL_BYTES = 4096
@@ -65,11 +68,18 @@ cdef double SLICE_S = 0.01
 cdef double LONGEST_S = 1e9
 cdef double DONE = -1
 cdef double LONG_PASS_NS = 2e6
+# What a thread pulls is copied: of long messages only so many that the memory of those before is taken again. The C library
+# gives more of it back to the system, and new pages cost three times as much as the copy.
+cdef double LONG_PULL_NS = 2e5
+cdef double SLEEP_NS = 2e4      # processor time of a sleep and its wake-up
+cdef double HEAR_NS = 2e4       # between two looks at the descriptors of a context that is driven all the time
+cdef double NETWORK_HEAR_NS = 3e3   # where sessions run over the network, as no ring tells of a packet
+cdef double NETWORK_READ_NS = 5e4   # between two reads of sockets that wait for room in the rings
 # A ready reader may give nothing, as with a datagram that contradicts itself; after this many passes Python runs.
 cdef long FRUITLESS_MAX = 64
 
 CLOSED, HURRIED, URGENT, GUESTS, TASKS = CLOSED_BIT, HURRIED_BIT, URGENT_BIT, GUESTS_BIT, TASKS_BIT
-DESCRIPTOR, NETWORK, EVENTS, SPLIT = DESCRIPTOR_BIT, NETWORK_BIT, EVENTS_BIT, SPLIT_BIT
+DESCRIPTOR, NETWORK, EVENTS, SPLIT_DESCRIPTOR = DESCRIPTOR_BIT, NETWORK_BIT, EVENTS_BIT, SPLIT_DESCRIPTOR_BIT
 OWN_THREAD = OWN_THREAD_BIT
 
 
@@ -99,14 +109,22 @@ cdef class PassEnd:
 
 
 cdef class Pump:
-    def __init__(self, wake_waiters=None, uint64_t loops=1, bint spins=False):
+    def __init__(self, wake_waiters=None, uint64_t loops=1, bint spins=False, bint split=False, uint64_t linger_ns=0):
         self.demuxes, self.ending = [], []
         self.poller, self.words = Poller(), []
         self.wake_waiters = wake_waiters
         self.loops, self.spins = loops, spins
+        self.linger = Linger(<uint64_t>(<double>linger_ns / ns_per_tick()), <uint64_t>(SLEEP_NS / ns_per_tick()))
+        self.split = self.quiet = split
+        # A guest of a split context may wait to call back in its own thread; others wait for messages, which any thread may read.
+        self.python_bits = PYTHON_BITS | GUESTS_BIT if split else PYTHON_BITS
         self.epoll_fd = -1
         self.messages_per_pass = MESSAGES_PER_PASS_MIN
         self.long_pass = <uint64_t>(LONG_PASS_NS / ns_per_tick())
+        self.long_pull = <uint64_t>(LONG_PULL_NS / ns_per_tick())
+        self.hear_ticks = <uint64_t>(HEAR_NS / ns_per_tick())
+        self.network_ticks = <uint64_t>(NETWORK_HEAR_NS / ns_per_tick())
+        self.network_slice = <uint64_t>(NETWORK_READ_NS / ns_per_tick())
 
     # ------------------------------------------------------------------ the driver
 
@@ -127,6 +145,11 @@ cdef class Pump:
         """Returns whether the calling thread is the driver."""
         return _atomics.load_relaxed64(&self.driver) == PyThread_get_thread_ident()
 
+    @cython.final
+    cdef bint may_deliver(self) noexcept:
+        """Returns whether the calling thread is the driver of a context that is not closed."""
+        return self.drives() and not _atomics.load_acquire64(&self.wanted) & CLOSED_BIT
+
     def give_back(self):
         self.leave()
 
@@ -145,6 +168,9 @@ cdef class Pump:
 
     def note_guest(self):
         _atomics.store_relaxed64(&self.guest_ticks, read_ticks(clock_kind()))
+
+    def forget_guest(self):
+        _atomics.store_relaxed64(&self.guest_ticks, 0)
 
     def ns_since_guest(self):
         return <uint64_t>(<double>(read_ticks(clock_kind()) - _atomics.load_relaxed64(&self.guest_ticks)) * ns_per_tick())
@@ -185,97 +211,164 @@ cdef class Pump:
         return 0
 
     @cython.final
-    cdef double drive(self, double seconds, Sink sink, long *handled) except? -2:
+    cdef double drive(self, double seconds, Sink sink, long *handled, long most=0, bint rows=False) except? -2:
         """Delivers messages until there is one, or until Python has to run a turn.
 
         Args:
             seconds: the longest wait; 0 or less does not wait.
             sink: waits for a message in the queue of this sink; None for any message.
             handled: is increased by the number of messages delivered.
+            most: the most messages of a session in a pass, for a thread that pulls; 0 for callbacks.
+            rows: waits for a row of this sink, or a message in its queue; takes what is there until the rows are full.
 
         Returns:
             The seconds that are left, 0 or more, when Python has to go on; below 0 when the call is done.
         """
         cdef uint64_t now
         cdef double left
-        if _atomics.load_acquire64(&self.wanted) & PYTHON_BITS or self.attention or self.pending_error is not None:
+        cdef uint64_t me = PyThread_get_thread_ident()
+        if _atomics.load_acquire64(&self.wanted) & self.python_bits or self.attention or self.pending_error is not None:
             return max(seconds, 0)
         now = read_ticks(clock_kind())
         if now >= _atomics.load_relaxed64(&self.due_ticks):
             return max(seconds, 0)
-        if not _atomics.cas64(&self.driver, 0, PyThread_get_thread_ident()):  # SYNC driver
+        if not _atomics.cas64(&self.driver, 0, me):  # SYNC driver
             return max(seconds, 0)
+        self.last_guest, self.quiet = me, False
         error = None
+        self.slept = False
         try:
-            left = self.wait(now, seconds, sink, handled)
+            if rows:
+                sink.open_rows()
+            left = self.wait(now, seconds, sink, handled, most, rows)
             if self.pending_error is not None:
                 error, self.pending_error = self.pending_error, None
         finally:
             try:
                 if self.asleep:
                     self.wake_up()
+                if _atomics.load_acquire64(&self.wanted) & DESCRIPTOR_BIT:
+                    self.make_readable(True)
+                elif self.armed:
+                    self.disarm()
+                if self.channels_armed and not self.slept and not self.armed:
+                    self.disarm_channels()
             finally:
+                if rows:
+                    sink.rows_open = False  # the next driver must not fill them
+                self.quiet = self.split
                 self.leave()
         if error is not None:
             raise error
         return left
 
     @cython.final
-    cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled) except? -2:
+    cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled, long most, bint rows) except? -2:
         cdef uint32_t clock = clock_kind()
-        cdef uint64_t began = now, due, until = <uint64_t>-1
+        cdef uint64_t began = now, began_sleep, due, until = <uint64_t>-1
         cdef double tick_s = ns_per_tick() / 1e9
         cdef long more
         if seconds > 0 and seconds <= LONGEST_S:
             until = now + <uint64_t>(seconds / tick_s)
         _atomics.store_relaxed64(&self.guest_ticks, now)
+        cdef uint64_t slice = <uint64_t>(SLICE_S / tick_s)
         while True:
+            if _atomics.load_acquire64(&self.wanted) & NETWORK_BIT:
+                slice = self.network_slice
+                if not self.asleep and now - self.heard_at >= self.network_ticks:
+                    now = self.hear_network(now)
             due = _atomics.load_relaxed64(&self.due_ticks)
-            more = self.loop(
-                now, min(until, due, now + <uint64_t>(SLICE_S / tick_s)), self.loops if seconds > 0 else 0, True,
-                sink is not None,
-            )
+            more = self.loop(now, min(until, due, now + slice), self.loops if seconds > 0 else 0, True, most)
             if more == 0 and self.look is not None and self.poller.stuck:
                 more = self.look()
                 self.poller.stuck = self.poller.any_word_changed()
             if self.asleep:
-                self.wake_up()  # a message first
+                self.wake_up(more > 0)  # a message first
+            elif self.rung and more == 0:
+                self.answer_heard()
+            elif self.armed and now - self.heard_at >= self.hear_ticks:
+                self.heard_at = now
+                self.hear(0)
+                self.answer_heard()
             handled[0] += more
+            if more:
+                self.wake_tasks()
+            if rows and sink.row_next:
+                # Python finds the rest if it has something to do first.
+                return 0 if self.fill_rows(sink) else DONE
             if seconds <= 0:
                 # With nothing to report, Python goes on at once.
                 return 0 if more == 0 and self.must_stop() else DONE
             now = read_ticks(clock)
             _atomics.store_relaxed64(&self.guest_ticks, now)
-            if (more if sink is None else len(sink.queue)) or now >= until:
+            if (more if sink is None else <long>sink.queue.count) or now >= until:
                 return DONE
             if self.must_stop() or now >= due or (not self.spins and self.epoll_fd < 0):
                 return HUGE_VAL if seconds > LONGEST_S else max(0, seconds - <double>(now - began) * tick_s)
             if self.spins:
                 PyErr_CheckSignals()
                 continue
+            # A spin does not look at sockets, and the sources of an armed context ring for each record.
+            if self.linger.longest and not (self.armed or slice == self.network_slice) and self.linger.spin(
+                self.poller, now, min(until, due)
+            ):
+                now = read_ticks(clock)
+                continue
+            began_sleep = now
             self.sleep(now, min(until, _atomics.load_relaxed64(&self.timer_ticks)))
             now = read_ticks(clock)
+            if not self.kicked:     # a kick does not say when messages come
+                self.linger.slept(now - began_sleep)
             # No descriptor was readable, or it is answered: only the timers are due as before.
             due = min(_atomics.load_relaxed64(&self.timer_ticks), now + <uint64_t>(SLICE_S / tick_s))
             _atomics.store_relaxed64(&self.due_ticks, due)
 
     @cython.final
+    cdef long fill_rows(self, Sink sink) except -1:
+        """Takes what is there until the rows are full; returns above 0 if there may be more."""
+        cdef uint64_t now
+        cdef long more = 1
+        while more and sink.rows_open and sink.row_next < sink.row_count:
+            now = read_ticks(clock_kind())
+            if self.must_stop() or now >= _atomics.load_relaxed64(&self.due_ticks):
+                return more
+            more = self.loop(now, now, 0, True, 0)
+            self.wake_tasks()
+        return 0
+
+    @cython.final
+    cdef int wake_tasks(self) except -1:
+        if _atomics.load_acquire64(&self.wanted) & (TASKS_BIT | GUESTS_BIT) and self.delivered is not None:
+            self.delivered()
+        return 0
+
+    @cython.final
     cdef int sleep(self, uint64_t now, uint64_t until) except -1:
         """Sleeps until a wake-up or a time, unless there is something to do; `wake_up` has to follow."""
-        cdef epoll_event events[EVENTS_MAX]
         cdef double ms = <double>(until - now) * ns_per_tick() / 1e6 if until > now else 0
-        cdef int i, count, timeout_ms = <int>min(ms + 1, LONGEST_MS)
+        cdef int timeout_ms = <int>min(ms + 1, LONGEST_MS)
         cdef bint calm = True
-        self.asleep = True
+        self.asleep = self.slept = True
         self.poller.arm(True)
         if self.poller.words_count:
+            self.channels_armed = True
             calm = self.arm(True)
         if not barrier():  # SYNC park
             timeout_ms = min(timeout_ms, UNFENCED_MS)
         if not calm or self.poller.any_ready() or self.poller.any_word_changed() or self.must_stop():
             return 0
-        with nogil:
-            count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
+        return self.hear(timeout_ms)
+
+    @cython.final
+    cdef int hear(self, int timeout_ms) except -1:
+        """Waits for a wake-up; `answer_heard` has to follow."""
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int i, count
+        if timeout_ms == 0:
+            count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+        else:
+            with nogil:
+                count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
         if count < 0 and errno == EINTR:
             PyErr_CheckSignals()
         for i in range(count):
@@ -288,18 +381,54 @@ cdef class Pump:
         return 0
 
     @cython.final
-    cdef int wake_up(self) except -1:
-        """Shows that this context is awake, and answers what it has heard."""
+    cdef uint64_t hear_network(self, uint64_t now) except 0:
+        """Has the sockets read if they are readable; returns the ticks now. What they bring is in the rings then."""
+        self.heard_at = now
+        self.hear(0)
+        if self.made_room and now - self.read_at >= self.network_slice:
+            self.readable = True    # what waits for room in a ring may wait without a readable socket
+        if self.readable:
+            self.read_at, self.made_room = now, False
+        self.answer_heard()
+        return read_ticks(clock_kind())
+
+    @cython.final
+    cdef int wake_up(self, bint later=False) except -1:
+        """Shows that this context is awake, and answers what it has heard; `later` leaves the doorbell to an idle turn."""
+        self.asleep = False
+        self.disarm()
+        if later and not (self.kicked or self.readable or _atomics.load_acquire64(&self.wanted) & DESCRIPTOR_BIT):
+            return 0
+        return self.answer_heard()
+
+    @cython.final
+    cdef int disarm(self) except -1:
+        self.armed = False
+        self.poller.arm(False)
+        return 0
+
+    @cython.final
+    cdef int disarm_channels(self) except -1:
+        """Shows the other sides of control channels that this context is awake.
+
+        This waits for a turn without a sleep, because a message that ends a sleep must not wait for it. Until then a call of
+        another side rings the doorbell in vain.
+        """
+        self.channels_armed = False
+        self.arm(False)
+        return 0
+
+    @cython.final
+    cdef int answer_heard(self) except -1:
         cdef char heard[DOORBELL_BYTES]
         cdef ssize_t length = 0, i
         cdef bint rare = self.readable
-        self.asleep = False
-        self.poller.arm(False)
-        if self.poller.words_count:
-            self.arm(False)
         if self.kicked:
+            self.kick_waits = False
             read(self.kick_fd, heard, 8)
         if self.rung:
+            if self.armed:
+                self.disarm()   # a source that rings shows this context as awake, so it has to be armed anew
             length = max(0, read(self.bell_fd, heard, DOORBELL_BYTES))
             for i in range(length):
                 rare = rare or heard[i] != c"d"     # doorbell.DATA
@@ -309,11 +438,51 @@ cdef class Pump:
             self.answer(heard[:length], readable)
         return 0
 
+    def arm_descriptor(self):
+        self.kick_waits = self.armed = False
+        self.make_readable(False)
+
+    def disarm_descriptor(self):
+        if self.armed and self.take_if_free():
+            try:
+                self.disarm()
+            finally:
+                self.leave()
+
+    @cython.final
+    cdef int make_readable(self, bint for_python) except -1:
+        """Makes the descriptor readable if there is something to do, and otherwise as soon as there is.
+
+        Args:
+            for_python: what only Python does counts too; a session that waits for room counts no longer after Python's turn.
+        """
+        cdef uint64_t one = 1
+        cdef bint full = self.poller.any_ready()
+        cdef bint busy = full or self.poller.any_word_changed() or (for_python and self.must_stop())
+        if not busy and not self.armed:
+            if self.kick_waits:
+                self.kicked = True
+                self.answer_heard()
+            self.poller.arm(True)
+            if self.poller.words_count:
+                self.channels_armed = True
+                busy = not self.arm(True)
+            self.armed = True
+            barrier()  # SYNC park
+            full = self.poller.any_ready()
+            busy = busy or full or self.poller.any_word_changed() or (for_python and self.must_stop())
+        if busy and not self.kick_waits:
+            write(self.kick_fd, &one, sizeof(one))
+            self.kick_waits = True
+        if full and self.armed:
+            self.disarm()  # it is readable, so that the sources need not ring
+        return 0
+
     @cython.final
     cdef bint must_stop(self) noexcept:
         """Returns whether Python has to run a turn, whatever the time."""
         return (
-            _atomics.load_acquire64(&self.wanted) & PYTHON_BITS or self.attention or self.pending_error is not None
+            _atomics.load_acquire64(&self.wanted) & self.python_bits or self.attention or self.pending_error is not None
             or self.poller.stuck
         )
 
@@ -323,16 +492,20 @@ cdef class Pump:
 
     def watch(self, demuxes, words=()):
         cdef Demux demux
+        cdef bint was_armed = self.armed
+        self.armed = False
         self.demuxes = list(demuxes)
         for each in self.demuxes:
             demux = <Demux?>each
             demux.watched = not demux.blocked
         self.words = list(words)
         self.poller.watch([demux.ring for demux in self.demuxes if demux.watched], self.words)
+        if was_armed:
+            self.poller.arm(False)
 
     def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
         cdef uint64_t now = read_ticks(clock_kind())
-        return self.loop(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once, False)
+        return self.loop(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once, 0)
 
     @cython.final
     cdef bint at_pass_end(self, PassEnd what) except? True:
@@ -350,19 +523,19 @@ cdef class Pump:
         return 0
 
     @cython.final
-    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once, bint pulls) except -1:
+    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once, long pulled) except -1:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now
         cdef Poller poller = self.poller
         cdef long total = 0, handled, taken, frames, fruitless = 0
-        cdef bint ready
+        cdef bint ready, called_back
         cdef Demux demux
         cdef int k
         if self.pending_error is not None:
             return 0
         while True:
             handled = taken = 0
-            self.passing = True
+            self.passing, called_back = True, False
             for each in self.demuxes:
                 demux = <Demux>each
                 if has_nothing(demux):
@@ -372,8 +545,9 @@ cdef class Pump:
                     if demux.watched:
                         self.attention = True
                     continue
-                handled += demux.poll(self.messages_per_pass)
+                handled += demux.poll(min(self.messages_per_pass, pulled) if pulled else self.messages_per_pass)
                 taken += demux.taken
+                called_back = called_back or demux.called_back
                 if demux.attention or demux.blocked or demux.wakes_writer:
                     self.attention = True
                 if self.pending_error is not None:
@@ -385,15 +559,16 @@ cdef class Pump:
             total += handled + frames
             if self.pending_error is not None:
                 return total
-            if taken > 1 and not pulls:
+            if taken > 1 and called_back:
                 # In a stream, a reader close behind the writer takes each cache line from it; some distance helps both.
                 for k in range(CAUGHT_UP_PAUSES):
                     _atomics.pause()
             # Messages that no receiver wants now, or that a late join brings later, have to leave the ring as fast.
             if taken:
+                self.made_room = True
                 now = read_ticks(clock)
                 if began:
-                    self.adapt(taken, now - began)
+                    self.adapt(taken, now - began, self.long_pull if pulled else self.long_pass)
                 began = now
             if self.attention or poller.poked or (once and total) or poller.stuck:
                 poller.poked = 0
@@ -413,12 +588,12 @@ cdef class Pump:
             began = 0  # unknown: reading the clock again would slow down each message that was waited for
 
     @cython.final
-    cdef void adapt(self, long taken, uint64_t ticks) noexcept:
-        """Limits a pass to the messages that callbacks handle in a short time.
+    cdef void adapt(self, long taken, uint64_t ticks, uint64_t longest) noexcept:
+        """Limits a pass to the messages that are handled in a time of `longest`.
 
         Timers, other sessions and the readers of counters wait for the end of a pass.
         """
-        if ticks > self.long_pass:
-            self.messages_per_pass = max(1, <long>(<double>taken * <double>self.long_pass / <double>ticks))
+        if ticks > longest:
+            self.messages_per_pass = max(1, <long>(<double>taken * <double>longest / <double>ticks))
         elif taken >= self.messages_per_pass and self.messages_per_pass < MESSAGES_PER_PASS_MAX:
             self.messages_per_pass *= 2

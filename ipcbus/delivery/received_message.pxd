@@ -2,17 +2,26 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
 from ipcbus.wire._wire_layout cimport GUARANTEED_HEADER_BYTES, REQUEST_HEADER_BYTES
+from ipcbus.wire.control_front cimport EntryFront
 from ringbuf.lending cimport Lender, Loan
 
 cdef enum:
     KIND_REQUEST = 2
     KIND_RESPONSE = 3
+    KIND_GMD_FAILURE = 100
+    UMQ_REASSIGNED = 0x20000    # MessageFlag.UMQ_REASSIGNED
+    UMQ_ULB = 0x40000           # MessageFlag.UMQ_ULB
+
+cdef class QuickResponder:
+    cdef bint respond_now(self, uint64_t request, bytes data) except? True
 
 cdef class Origin:
     cdef readonly str topic
     cdef readonly str source
     cdef readonly int64_t number    # of the topic in its session, which gives none twice; -1 where it does not matter
     cdef public object responder    # takes the responses to its requests (delivery.slow_path.Responder); None without one
+    cdef readonly str gmd_sender    # the gmd_name of the source, once a named receiver is registered there; else None
+    cdef readonly uint64_t gmd_incarnation      # of its area; 0 without one
 
 # A compiled callback may read these fields: `origin`, `kind`, `sequence`, `first_sequence`, `send_ticks`,
 # `published_ticks`, `flags`, `following` and `fragment`. It finds the bytes by `message_value` and `message_block`, never
@@ -31,6 +40,7 @@ cdef class Message:
     cdef object gate            # takes its acknowledgement (delivery.gmd_gate), until it is acknowledged or refused; or None
     cdef object ack_at_the_end  # acknowledges it when nothing refers to it any more; or None
     cdef uint64_t gmd_number    # the GMD number; 0 for a message that is not guaranteed
+    cdef bint has_sender        # it is guaranteed to its receiver, which has a name: the origin says by whom
     cdef bint lent
     cdef Lender lender          # lends parts of the ring that `start` lies in; None for the reader's copy
     cdef Loan loan              # the loan behind `given_view`, where it shows the ring
@@ -42,17 +52,24 @@ cdef class Message:
     cdef object require_request(self)
     cdef int reset(self) except -1
     cdef Message copy(self)
+    cdef int copy_to(self, Message message) except -1
     cdef int detach(self) except -1
     cdef int release_view(self) except -1
 
 cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                          uint64_t send_ticks)
+cdef int fill_own(Message message, Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+                  uint64_t send_ticks) except -1
 cpdef Message whole_message(
     Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=*,
     uint64_t published_ticks=*, request=*, uint64_t gmd_number=*,
 )
+cpdef Message response(Origin origin, data, uint64_t request)
 cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                                 uint64_t send_ticks)
+
+
+cdef Message resent_copy(Origin origin, const EntryFront *front, uint64_t opening)
 
 
 cdef inline const char *message_value(Message message, Py_ssize_t *length) noexcept:
@@ -70,6 +87,17 @@ cdef inline const char *message_block(Message message, Py_ssize_t *length) noexc
         return NULL
     length[0] = PyBytes_GET_SIZE(message.block)
     return PyBytes_AS_STRING(message.block)
+
+
+cdef inline bint make_spare(Message message) noexcept:
+    """Makes a message without other references ready for `fill_own`; returns False if it was more than its bytes."""
+    if message.kind != 0 or message.block is not None or message.gmd_number or message.fragment is not None or message.lent:
+        return False
+    message.given_view = None
+    message.own = None
+    message.origin = None   # leads to the session
+    message.published_ticks = 0
+    return True
 
 
 cdef inline Py_ssize_t message_bytes(Message message) noexcept:

@@ -2,8 +2,20 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from ipcbus.delivery.message_types import FragmentInfo, MessageType
 from ipcbus.delivery.slow_path import Responder
+from ipcbus.wire.array_form import Shape
+from ipcbus.wire.properties import Buffer
+
+class QuickResponder:
+    """Takes the responses to the requests of a session (`Responder`); a compiled subclass takes `bytes` at once.
+
+    Its `respond_now` gets the number of the request and the response; it returns False, and has done nothing, when
+    `respond` has to take the response.
+    """
 
 class Origin:
     """A topic of a session, from which messages come."""
@@ -14,7 +26,12 @@ class Origin:
     """The number of the topic in its session, which gives no number twice; -1 where it does not matter."""
     responder: Responder | None
     """What takes the responses to its requests; None where requests cannot be answered."""
+    gmd_sender: str | None
+    gmd_incarnation: int
+
     def __init__(self, topic: str, source: str, number: int = -1) -> None: ...
+    def set_sender(self, sender: str, incarnation: int) -> None:
+        """Takes note who sends the guaranteed messages."""
 
 class Message:
     """A message or an event of one source.
@@ -25,11 +42,12 @@ class Message:
     Attributes:
         flags: bits of `MessageFlag`, in 32 bits: 0x1 marks the first and 0x2 the last message of an explicit batch, 0x8
             a message that late join brought, 0x2000 one that off-transport recovery brought, 0x10000 one that
-            guaranteed delivery sent again. With `ordered_delivery` 0 also 0x10, for each fragment of a message with
-            headers: the bytes of these fragments, put together, begin with a header block, which
-            `ipcbus.wire.properties` takes apart; 0x40 for each fragment of a request, which cannot be answered; and
-            0x80 for each fragment of a guaranteed message. The bytes of the fragments of a request, or of a guaranteed
-            message, begin with the number of the request or with the GMD number, which has 8 bytes.
+            guaranteed delivery sent again, 0x40000 one of a share, and 0x20000 one that another member had before. With
+            `ordered_delivery` 0 also 0x10, for each fragment of a message with headers: the bytes of these fragments,
+            put together, begin with a header block, which `ipcbus.wire.properties` takes apart; 0x40 for each fragment
+            of a request, which cannot be answered; and 0x80 for each fragment of a guaranteed message. The bytes of the
+            fragments of a request, or of a guaranteed message, begin with the number of the request or with the GMD
+            number, which has 8 bytes.
     """
 
     flags: int
@@ -58,6 +76,21 @@ class Message:
         sessions that are source-paced or evict, and for a message with headers or in fragments.
         """
 
+    def array(self, shape: Shape, dtype: DTypeLike) -> np.ndarray[Any, Any]:
+        """The payload as a read-only array of numpy, without a copy.
+
+        Inside a callback on a receiver-paced session the array lies in the ring. It may be kept, as arrays of `view`:
+        when the callback returns, it gets memory of its own with the same bytes. Everywhere else it is of the message's
+        own bytes.
+
+        Args:
+            shape: the lengths of the array, a whole number or a sequence of them.
+            dtype: the type of its items; not with references to objects.
+
+        Raises:
+            TypeError, ValueError: there is no such array, or it has another length than the message.
+        """
+
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
         """Name and value of each header, in the order in which they were sent; empty without headers and for an event.
@@ -79,7 +112,10 @@ class Message:
 
     @property
     def sequence_number(self) -> int:
-        """The topic sequence number; of a loss, the last lost number; -1 for BOS and EOS."""
+        """The topic sequence number; of a loss, the last lost number; -1 for BOS and EOS.
+
+        A guaranteed message that an earlier session of its source sent has -1, too: `gmd_sequence_number` numbers it.
+        """
 
     @property
     def first_sequence_number(self) -> int:
@@ -88,6 +124,25 @@ class Message:
     @property
     def gmd_sequence_number(self) -> int:
         """The GMD number of a guaranteed message, from 1 on; 0 for other messages."""
+
+    @property
+    def first_gmd_sequence_number(self) -> int:
+        """With GMD_FAILURE the first of the GMD numbers that it spans; else `gmd_sequence_number`."""
+
+    @property
+    def gmd_sender(self) -> str | None:
+        """The `gmd_name` of the source of a guaranteed message; None for other messages.
+
+        It is None, and `gmd_incarnation` is 0, in a receiver without a `gmd_name`, too. Together with `gmd_incarnation`
+        and `gmd_sequence_number` it names one message of a topic, also when the message is sent again.
+        """
+
+    @property
+    def gmd_incarnation(self) -> int:
+        """The random number of 64 bits that the area of `gmd_sender` got when it was made; 0 where there is no sender.
+
+        It may have the highest bit, which integers of many databases lack. `ipcbus gmd` shows 16 hexadecimal digits.
+        """
 
     @property
     def send_time_ns(self) -> int:
@@ -105,7 +160,7 @@ class Message:
         a fragment has its own offset and the length of the whole message. Headers count in both.
         """
 
-    def respond(self, data: Any) -> None:  # noqa: ANN401 - any bytes-like
+    def respond(self, data: Buffer) -> None:
         """Answers a request; the response goes straight back to the context that asked.
 
         A request may be answered several times, inside the callback or later, and from any thread. The asking side
@@ -128,18 +183,19 @@ class Message:
         """The way back to the context that sent a request, for `Context.respond`; empty for other messages."""
 
     def ack(self) -> None:
-        """Acknowledges a guaranteed message; does nothing for other messages, and none the second time.
+        """Acknowledges a guaranteed message, or one of a share; does nothing for others, and none the second time.
 
         Call it where option ipc_gmd_auto_ack is false, or before the message would be acknowledged by itself. Any
         thread may call it, also after the callback. A message that its receiver has not acknowledged when it is closed,
-        or killed, comes again when a receiver of the same `gmd_name` is made.
+        or killed, comes again when a receiver of the same `gmd_name` is made; one of a share goes to another member.
         """
 
     def nack(self, delay: float = 0) -> None:
-        """Refuses a guaranteed message: it is delivered again; does nothing for a message that is acknowledged.
+        """Refuses a message: it is delivered again; does nothing for a message that is acknowledged.
 
-        It comes with flag GMD_RESEND, and messages behind it may come before it. After `gmd_max_deliveries` deliveries
-        the receiver gives it up instead, so that the source gets a failure.
+        A guaranteed message comes with flag GMD_RESEND, and messages behind it may come before it. After
+        `gmd_max_deliveries` deliveries the receiver gives it up instead, so that the source gets a failure. A message
+        of a share goes to any member, with flag UMQ_REASSIGNED.
 
         Args:
             delay: seconds until it is delivered again; 0 is a backoff that grows with each delivery.
@@ -210,3 +266,6 @@ def event(origin: Origin, kind: int, first: int, last: int, following: int = 0) 
         following: with an end, for compiled callbacks: the number that the next message would have had; 0 when that is
             not known.
     """
+
+def given_up(origin: Origin, first: int, last: int) -> Message:
+    """Returns a GMD_FAILURE: the source's application has deleted the messages of the GMD numbers first..last."""

@@ -1,22 +1,23 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, auto_pickle=False
 """Messages and events as an application gets them; the stub has the documentation."""
-from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+cimport cython
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
 from ipcbus.delivery.message_types import MessageType
-from ipcbus.errors import IpcBusError
+from ipcbus.errors import ClosedError, IpcBusError
 from ipcbus.wire._wire_layout cimport (
     FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, GUARANTEED_HEADER_BYTES, REQUEST_HEADER_BYTES,
 )
+from ipcbus.wire.array_form import array_over
 from ipcbus.wire.properties cimport block_copy
 from ipcbus.wire.properties import unpack
+from ipcbus.wire.topic_places cimport count_of, first_of
 from ringbuf.clock cimport epoch_ns, ticks_of
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
+from ringbuf.lending cimport end_view
 
 cdef enum:
     GMD_RESEND = 0x10000    # MessageFlag.GMD_RESEND
@@ -27,6 +28,17 @@ cdef dict _types = {int(kind): kind for kind in MessageType}
 cdef object _data = MessageType.DATA
 
 
+cdef class QuickResponder:
+    """Takes the responses to the requests of a session (`Responder`); a compiled subclass takes `bytes` at once.
+
+    Its `respond_now` gets the number of the request and the response; it returns False, and has done nothing, when
+    `respond` has to take the response.
+    """
+
+    cdef bint respond_now(self, uint64_t request, bytes data) except? True:
+        return False
+
+
 cdef class Origin:
     """A topic of a session, from which messages come."""
 
@@ -35,7 +47,15 @@ cdef class Origin:
         self.source = source
         self.number = number
 
+    def set_sender(self, str sender not None, uint64_t incarnation):
+        """Takes note who sends the guaranteed messages."""
+        # Never written twice with the same values: another thread may read them meanwhile.
+        if self.gmd_incarnation != incarnation or self.gmd_sender != sender:
+            self.gmd_sender, self.gmd_incarnation = sender, incarnation
 
+
+# Without the list each message would count as an allocation, and the garbage collector would run for every 700 of them.
+@cython.freelist(1024)
 cdef class Message:
     """A message or an event of one source.
 
@@ -45,12 +65,17 @@ cdef class Message:
     Attributes:
         flags: bits of `MessageFlag`, in 32 bits: 0x1 marks the first and 0x2 the last message of an explicit batch, 0x8
             a message that late join brought, 0x2000 one that off-transport recovery brought, 0x10000 one that
-            guaranteed delivery sent again. With `ordered_delivery` 0 also 0x10, for each fragment of a message with
-            headers: the bytes of these fragments, put together, begin with a header block, which
-            `ipcbus.wire.properties` takes apart; 0x40 for each fragment of a request, which cannot be answered; and
-            0x80 for each fragment of a guaranteed message. The bytes of the fragments of a request, or of a guaranteed
-            message, begin with the number of the request or with the GMD number, which has 8 bytes.
+            guaranteed delivery sent again, 0x40000 one of a share, and 0x20000 one that another member had before. With
+            `ordered_delivery` 0 also 0x10, for each fragment of a message with headers: the bytes of these fragments,
+            put together, begin with a header block, which `ipcbus.wire.properties` takes apart; 0x40 for each fragment
+            of a request, which cannot be answered; and 0x80 for each fragment of a guaranteed message. The bytes of the
+            fragments of a request, or of a guaranteed message, begin with the number of the request or with the GMD
+            number, which has 8 bytes.
     """
+
+    def __init__(self):
+        # Only compiled code makes messages, and not by this: it sets an origin, without which the rest would crash.
+        raise TypeError("a Message comes from a receiver; a test may give a callback any object with the same attributes")
 
     @property
     def type(self):
@@ -61,6 +86,11 @@ cdef class Message:
     def data(self):
         """The payload as a copy of its own; empty for an event."""
         if self.own is None:
+            if self.start == NULL:
+                raise ClosedError(
+                    f"topic {self.topic!r}: the lease of message {self.sequence_number} has ended; copy the bytes that you keep "
+                    "before the end of its block, for example with msg.data"
+                )
             self.own = PyBytes_FromStringAndSize(self.start, self.length)
         return self.own
 
@@ -84,6 +114,22 @@ cdef class Message:
                 self.loan = self.lender.lend(self.start, self.length)
             self.given_view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.data)
         return self.given_view
+
+    def array(self, shape, dtype):
+        """The payload as a read-only array of numpy, without a copy.
+
+        Inside a callback on a receiver-paced session the array lies in the ring. It may be kept, as arrays of `view`:
+        when the callback returns, it gets memory of its own with the same bytes. Everywhere else it is of the message's
+        own bytes.
+
+        Args:
+            shape: the lengths of the array, a whole number or a sequence of them.
+            dtype: the type of its items; not with references to objects.
+
+        Raises:
+            TypeError, ValueError: there is no such array, or it has another length than the message.
+        """
+        return array_over(self.view, shape, dtype, self.origin.topic)
 
     @property
     def headers(self):
@@ -110,7 +156,10 @@ cdef class Message:
 
     @property
     def sequence_number(self):
-        """The topic sequence number; of a loss, the last lost number; -1 for BOS and EOS."""
+        """The topic sequence number; of a loss, the last lost number; -1 for BOS and EOS.
+
+        A guaranteed message that an earlier session of its source sent has -1, too: `gmd_sequence_number` numbers it.
+        """
         return <int64_t>self.sequence
 
     @property
@@ -121,7 +170,29 @@ cdef class Message:
     @property
     def gmd_sequence_number(self):
         """The GMD number of a guaranteed message, from 1 on; 0 for other messages."""
-        return self.gmd_number
+        return 0 if self.flags & UMQ_ULB else self.gmd_number
+
+    @property
+    def first_gmd_sequence_number(self):
+        """With GMD_FAILURE the first of the GMD numbers that it spans; else `gmd_sequence_number`."""
+        return self.following if self.kind == KIND_GMD_FAILURE else self.gmd_sequence_number
+
+    @property
+    def gmd_sender(self):
+        """The `gmd_name` of the source of a guaranteed message; None for other messages.
+
+        It is None, and `gmd_incarnation` is 0, in a receiver without a `gmd_name`, too. Together with `gmd_incarnation`
+        and `gmd_sequence_number` it names one message of a topic, also when the message is sent again.
+        """
+        return self.origin.gmd_sender if self.has_sender else None
+
+    @property
+    def gmd_incarnation(self):
+        """The random number of 64 bits that the area of `gmd_sender` got when it was made; 0 where there is no sender.
+
+        It may have the highest bit, which integers of many databases lack. `ipcbus gmd` shows 16 hexadecimal digits.
+        """
+        return self.origin.gmd_incarnation if self.has_sender else 0
 
     @property
     def send_time_ns(self):
@@ -160,7 +231,11 @@ cdef class Message:
             ipcbus.IpcBusError: the message is not a request.
             TypeError, BufferError: `data` is not bytes-like and contiguous.
         """
-        self.require_request().respond(self.origin.topic, self.request, data)
+        responder = self.require_request()
+        if PyBytes_CheckExact(data) and isinstance(responder, QuickResponder):
+            if (<QuickResponder>responder).respond_now(self.request, data):
+                return
+        responder.respond(self.origin.topic, self.request, data)
 
     @property
     def return_address(self):
@@ -179,11 +254,11 @@ cdef class Message:
         return self.origin.responder
 
     def ack(self):
-        """Acknowledges a guaranteed message; does nothing for other messages, and none the second time.
+        """Acknowledges a guaranteed message, or one of a share; does nothing for others, and none the second time.
 
         Call it where option ipc_gmd_auto_ack is false, or before the message would be acknowledged by itself. Any
         thread may call it, also after the callback. A message that its receiver has not acknowledged when it is closed,
-        or killed, comes again when a receiver of the same `gmd_name` is made.
+        or killed, comes again when a receiver of the same `gmd_name` is made; one of a share goes to another member.
         """
         gate, self.gate = self.gate, None
         if gate is not None:
@@ -192,10 +267,11 @@ cdef class Message:
             gate.acknowledge(self.gmd_number)
 
     def nack(self, double delay=0):
-        """Refuses a guaranteed message: it is delivered again; does nothing for a message that is acknowledged.
+        """Refuses a message: it is delivered again; does nothing for a message that is acknowledged.
 
-        It comes with flag GMD_RESEND, and messages behind it may come before it. After `gmd_max_deliveries` deliveries
-        the receiver gives it up instead, so that the source gets a failure.
+        A guaranteed message comes with flag GMD_RESEND, and messages behind it may come before it. After
+        `gmd_max_deliveries` deliveries the receiver gives it up instead, so that the source gets a failure. A message
+        of a share goes to any member, with flag UMQ_REASSIGNED.
 
         Args:
             delay: seconds until it is delivered again; 0 is a backoff that grows with each delivery.
@@ -231,7 +307,11 @@ cdef class Message:
         if self.kind == 0 or self.kind == KIND_REQUEST:
             more = f" and {len(self.block)} of headers" if self.block is not None else ""
             kind = "" if self.kind == 0 else "REQUEST "
-            return f"<Message {kind}{self.topic!r} {self.sequence_number} of {self.length} bytes{more} from {self.source}>"
+            number = self.sequence_number
+            shown = f"GMD {self.gmd_number} of an earlier session," if self.gmd_number and number < 0 else number
+            return f"<Message {kind}{self.topic!r} {shown} of {self.length} bytes{more} from {self.source}>"
+        if self.kind == KIND_GMD_FAILURE:
+            return f"<Message {kind} {self.topic!r} GMD {self.following}..{self.gmd_number} from {self.source}>"
         if self.kind == KIND_RESPONSE:
             return f"<Message RESPONSE {self.topic!r} of {self.length} bytes from {self.source}>"
         return f"<Message {kind} {self.topic!r} {self.first_sequence_number}..{self.sequence_number} from {self.source}>"
@@ -239,12 +319,19 @@ cdef class Message:
     cdef Message copy(self):
         """Returns a message of the same bytes."""
         cdef Message message = Message.__new__(Message)
+        self.copy_to(message)
+        return message
+
+    cdef int copy_to(self, Message message) except -1:
+        """Makes a new message one of the same bytes."""
         message.origin, message.kind, message.flags = self.origin, self.kind, self.flags
         message.own, message.block, message.fragment, message.length = self.data, self.block, self.fragment, self.length
         message.sequence, message.first_sequence, message.following = self.sequence, self.first_sequence, self.following
         message.send_ticks, message.published_ticks = self.send_ticks, self.published_ticks
+        message.sent_epoch_ns = self.sent_epoch_ns
         message.request, message.gmd_number = self.request, self.gmd_number
-        return message
+        message.has_sender = self.has_sender
+        return 0
 
     cdef int detach(self) except -1:
         """Copies the bytes out of the ring, as the message is still in use after its callback."""
@@ -266,12 +353,8 @@ cdef class Message:
 
     cdef int release_view(self) except -1:
         if self.given_view is not None:
-            # A view without other references ends when `given_view` is cleared.
-            if self.lent and self.lender is not None and Py_REFCNT(<PyObject *>self.given_view) > 1:
-                try:
-                    self.given_view.release()
-                except BufferError:
-                    pass  # an array that was made from it is still in use
+            if self.lent and self.lender is not None:
+                end_view(<PyObject *>self.given_view)
             self.given_view = None
             if self.loan is not None:
                 loan, self.loan = self.loan, None
@@ -283,14 +366,21 @@ cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, ui
                          uint64_t send_ticks):
     """Returns a message with its own copy of the bytes."""
     cdef Message message = Message.__new__(Message)
-    message.origin = origin
+    fill_own(message, origin, start, length, sequence, flags, send_ticks)
+    return message
+
+
+cdef int fill_own(Message message, Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+                  uint64_t send_ticks) except -1:
+    """Fills a new message, or one of `make_spare`, with its own copy of the bytes."""
     message.own = PyBytes_FromStringAndSize(start, length)
+    message.origin = origin
     message.length = length
     message.sequence = sequence
     message.first_sequence = sequence
     message.flags = flags
     message.send_ticks = send_ticks
-    return message
+    return 0
 
 
 cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
@@ -366,10 +456,31 @@ def resent_message(
     message.sent_epoch_ns = send_time_ns
     message.send_ticks = ticks_of(send_time_ns)
     message.gmd_number = gmd_number
+    message.has_sender = True
     return message
 
 
-def response(Origin origin, data, uint64_t request):
+cdef Message resent_copy(Origin origin, const EntryFront *front, uint64_t opening):
+    """Returns an entry of a GMD_RESENT as a message of its own; block and value stand behind the front."""
+    cdef Message message = Message.__new__(Message)
+    cdef const char *body = <const char *>front + sizeof(EntryFront)
+    cdef uint64_t count = count_of(front.place)
+    message.origin = origin
+    if front.block:
+        message.block = PyBytes_FromStringAndSize(body, front.block)
+    message.own, message.length = PyBytes_FromStringAndSize(body + front.block, front.value), front.value
+    message.first_sequence = message.sequence = NO_NUMBER
+    if count and front.opening == opening:
+        message.first_sequence = first_of(front.place)
+        message.sequence = message.first_sequence + count - 1
+    message.flags = GMD_RESEND
+    message.sent_epoch_ns = front.send_time_ns
+    message.send_ticks = ticks_of(front.send_time_ns)
+    message.gmd_number = front.number
+    return message
+
+
+cpdef Message response(Origin origin, data, uint64_t request):
     cdef Message message = Message.__new__(Message)
     message.origin = origin
     message.kind = KIND_RESPONSE
@@ -388,4 +499,10 @@ def event(Origin origin, int kind, int64_t first, int64_t last, uint64_t followi
     message.sequence = <uint64_t>last
     message.first_sequence = <uint64_t>first
     message.following = following
+    return message
+
+
+def given_up(Origin origin, uint64_t first, uint64_t last):
+    cdef Message message = event(origin, KIND_GMD_FAILURE, -1, -1, first)
+    message.gmd_number, message.has_sender = last, True
     return message

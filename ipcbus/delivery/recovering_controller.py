@@ -27,17 +27,20 @@ class LeftOff:
     """Where the controller of an earlier stay in the session stopped, for that of the next stay."""
 
     first: int
-    """The first number that the receivers have not got; in a late join without promise, the first live number."""
+    """The first number that the receivers have not got; where the next stay joins late again, the first live number."""
     expected: int
     """The number after all that are known to be published."""
     got: tuple[tuple[int, int], ...]
-    """The ranges of numbers between both that the receivers have got; none in order."""
+    """The ranges of numbers below `expected` that the receivers have got; below `first` only for another late join."""
     resumes: bool
     """Whether the next stay goes on at `first`, instead of a new late join."""
 
 
 class RecoveringController(DeliveryController):
     """Delivers one topic of one session, of which a recovery brings messages again (a `topic_recovery.Target`)."""
+
+    _got: tuple[tuple[int, int], ...] = ()
+    """What the receivers have got in an earlier stay."""
 
     def begin_late_join(self, now_ns: int) -> None:
         """Waits for the messages from before the receivers joined; call it before the first message.
@@ -46,7 +49,13 @@ class RecoveringController(DeliveryController):
         """
         self._live_floor, self.floor = self.floor, 0
         self.joins_late, self._promised_from = True, None
-        self.note_next_sequence(self._live_floor or 0, now_ns)
+        self._sync()
+        try:
+            self._note_next_sequence(self._live_floor or 0, now_ns)
+            self._drop_got()
+            self._deliver_and_give_up(now_ns)
+        finally:
+            self._finish_call()
 
     @property
     def live_floor(self) -> int | None:
@@ -88,7 +97,7 @@ class RecoveringController(DeliveryController):
     def untouched(self) -> bool:
         """Whether the sinks have got no message and no loss yet."""
         in_order = self.rules.ordered == IN_ORDER
-        return not self.started or (in_order and not self.is_promised)
+        return not self.started or (in_order and not self.is_promised and not self.boundary)
 
     @property
     def begins_at(self) -> int:
@@ -143,11 +152,12 @@ class RecoveringController(DeliveryController):
             begins_at: the first number that was promised.
             now_ns: the time.
         """
+        self.go_on(left_off)
         if not left_off.resumes:
             self.begin_history(left_off.first, now_ns)
+            self.miss_again(left_off)  # its first live message may be after `first`
             return
         self.only_history = self.recovers = True
-        self.go_on(left_off)
         self._promised_from = begins_at
 
     def first_live(self, *, brings_all: bool) -> int | None:
@@ -170,7 +180,9 @@ class RecoveringController(DeliveryController):
         Messages and fragments that waited here are missing again.
         """
         self._sync()
-        resumes = self.is_promised
+        # Without promise, receivers in order have got all from 0 on if they have got, or lost, anything.
+        began_in_order = self.rules.ordered == IN_ORDER and self.started and self.boundary > 0
+        resumes = self.is_promised or began_in_order
         first = self.stopped_before if resumes else self._live_floor
         if first is None:
             return None
@@ -183,7 +195,7 @@ class RecoveringController(DeliveryController):
         if resumes and missing:
             first = min(first, missing[0][0])
         expected = max(first, self.expected) if self.started else first
-        got, at = [], first
+        got, at = [], first if resumes else 0  # live messages come from below the first live number too
         for begin, last in [*missing, (expected, expected)]:
             if begin > at:
                 got.append((at, min(begin, expected) - 1))
@@ -199,16 +211,22 @@ class RecoveringController(DeliveryController):
             self.resume_at(left_off.first)
         else:
             self.floor = left_off.first
+        self._got = left_off.got
 
     def miss_again(self, left_off: LeftOff) -> None:
         """Misses what an earlier stay did not get; call it when the recovery of this stay is ready."""
         self._sync()
         try:
             self._note_next_sequence(left_off.expected, 0)
-            for first, last in left_off.got:
-                self._gaps.drop(first, last)
+            self._drop_got()
+            self._deliver_and_give_up(-1)  # nothing is due at -1, but the gaps may exceed the limits of the context
         finally:
             self._finish_call()
+
+    def _drop_got(self) -> None:
+        """Does not miss what the receivers have got in an earlier stay."""
+        for first, last in self._got:
+            self._gaps.drop(first, last)
 
     @property
     def recovering(self) -> bool:

@@ -8,8 +8,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.delivery.demux cimport Controller, Demux
-from ipcbus.delivery.received_message cimport Message, own_message
-from ipcbus.delivery.sink cimport Sink, sink_count, sink_row
+from ipcbus.delivery.received_message cimport Message
+from ipcbus.delivery.sink cimport MESSAGES, Arrival, Sink, sink_count, sink_enqueue_copy, sink_row
 from ipcbus.wire._wire_layout cimport (
     FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_START_BATCH, FLAG_STAMPED, FLAG_TSNI, RETAINED_HEADER_BYTES, TOPIC_BITS,
     TOPIC_MASK, RetainedHeader,
@@ -136,12 +136,14 @@ cdef class RetransmittedFeed:
     cdef inline int give_to(
         self, Sink sink, const char *payload, Py_ssize_t length, uint64_t sequence, int flags, uint64_t send_ticks
     ) except -1:
+        cdef Arrival arrival
         if sink.closed:
             return 0
         if not sink.pulls:
             return self.call_back(sink, payload, length, sequence, flags, send_ticks)
         if not sink_row(sink, payload, length):
-            sink.enqueue(own_message(self.controller.origin, payload, length, sequence, flags, send_ticks))
+            arrival.ticks = 0
+            sink_enqueue_copy(sink, self.controller.origin, payload, length, sequence, flags, send_ticks, &arrival)
         sink_count(sink, 1, length)
         return 0
 
@@ -152,6 +154,8 @@ cdef class RetransmittedFeed:
         """Calls the callback with a message that points into the entries."""
         cdef Message message = self.spare_message
         cdef PyObject *result
+        if sink.takes != MESSAGES:
+            return sink.give_data(payload, length, None, self.demux.slow_path)
         if message is None:
             message = Message.__new__(Message)
             message.origin = self.controller.origin

@@ -1,19 +1,24 @@
 """Takes the messages of one receiver."""
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+from ipcbus.delivery.message_queue import MessageQueue
 from ipcbus.delivery.received_message import Message
 from ipcbus.delivery.slow_path import EventStore, Failures
 from ringbuf.memory import Mapping
+
+class QuickStore:
+    """A compiled `EventStore`, which the message path asks without Python."""
 
 class Sink:
     """A callback, a queue that is pulled from, or a callback that another thread calls from an event queue."""
 
     owner: Any
-    queue: deque[Message]
+    queue: MessageQueue
     event_queue: EventStore | None
+    quick_store: QuickStore | None
+    """The same where it is compiled."""
     pulls: bool
     """Whether messages wait in a queue or in rows, so that there may be no room for another one."""
     closed: bool
@@ -27,11 +32,19 @@ class Sink:
     lost: int
     events: int
     callback_errors: int
+    on_unseen_loss: Callable[[Message], object] | None
+    """Called with each loss that the application does not get as an event."""
     dropped: int
     """Messages and events that its event queue dropped."""
 
     def __init__(
-        self, callback: Callable[[Message], object] | None, queue_max: int, event_queue: EventStore | None = None
+        self,
+        callback: Callable[[Any], object] | None,
+        queue_max: int,
+        event_queue: EventStore | None = None,
+        *,
+        takes: Literal["message", "data", "view"] = "message",
+        events: bool = True,
     ) -> None:
         """Makes an open sink.
 
@@ -39,6 +52,8 @@ class Sink:
             callback: gets each message; None for a queue.
             queue_max: most messages in the queue; while it is full, its sessions are not read.
             event_queue: keeps messages for the thread that calls back.
+            takes: what the callback gets of each message; with `data` and `view` it gets no events.
+            events: whether a callback of messages, or a queue, gets events too.
         """
 
     def count_into(self, mapping: Mapping, offset: int) -> None:
@@ -62,15 +77,19 @@ class Sink:
     def fail(self, error: BaseException, failures: Failures) -> None:
         """Counts and reports an exception of a callback of the receiver."""
 
-    def start_rows(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+    def start_rows(self, buffer: Any, filled: int = 0) -> int:  # noqa: ANN401 - any writable buffer
         """Puts payloads straight into the rows of a writable 2-D uint8 or 1-D array; returns its number of rows.
+
+        Args:
+            buffer: the array.
+            filled: its rows that are filled already.
 
         Raises:
             TypeError, BufferError: `buffer` is not such an array.
         """
 
     def rows_filled(self) -> int:
-        """Returns the number of rows that were filled since `start_rows`."""
+        """Returns the number of rows that were filled of the array of the last `start_rows`."""
 
     def end_rows(self) -> None:
         """Releases the array of `start_rows`."""

@@ -1,18 +1,27 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """Takes the messages of one receiver; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 cimport cython
 
-from collections import deque
-
 from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, KIND_NO_SOURCE, extend, is_event, is_loss, same_origin
-from ipcbus.delivery.received_message cimport Message, message_bytes
+from ipcbus.delivery.message_queue cimport MessageQueue, queued_at
+from ipcbus.delivery.received_message cimport Message, Origin, message_bytes
 from ipcbus.wire._wire_layout cimport RegistryEntry
 from ringbuf cimport _atomics
+from ringbuf.lending cimport Lender, Loan, end_view
 from ringbuf.memory cimport Mapping
+
+cdef extern from "Python.h":
+    void Py_DECREF(PyObject *o) noexcept
+    PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
+
+_TAKES = ("message", "data", "view")    # in the order of the enum
 
 
 cdef int pending_error() except -1:
@@ -20,14 +29,29 @@ cdef int pending_error() except -1:
     return -1
 
 
+cdef class QuickStore:
+    cdef bint has_no_room(self) except? True:
+        raise NotImplementedError
+
+    cdef int keep(self, Sink sink, Message message) except -1:
+        raise NotImplementedError
+
+    cdef int keep_copy(
+        self, Sink sink, Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+        uint64_t send_ticks, Arrival *arrival,
+    ) except -1:
+        raise NotImplementedError
+
+
 cdef class Sink:
-    def __init__(self, callback, uint64_t queue_max, event_queue=None):
+    def __init__(self, callback, uint64_t queue_max, event_queue=None, *, str takes="message", bint events=True):
         self.callback = callback
+        self.takes = _TAKES.index(takes)
+        self.wants_events = events and self.takes == MESSAGES
         self.event_queue = event_queue
+        self.quick_store = event_queue if isinstance(event_queue, QuickStore) else None
         self.pulls = callback is None or event_queue is not None
-        self.queue = deque()
-        self.append = self.queue.append
-        self.queue_max = queue_max
+        self.queue = MessageQueue(queue_max)
 
     def count_into(self, Mapping mapping, size_t offset):
         self.registry_mapping = mapping
@@ -39,9 +63,11 @@ cdef class Sink:
 
     @cython.final
     cdef bint queue_is_full(self) except? True:
+        if self.quick_store is not None:
+            return self.quick_store.has_no_room()
         if self.event_queue is not None:
             return self.event_queue.is_full()
-        return <uint64_t>len(self.queue) >= self.queue_max
+        return self.queue.count >= self.queue.maximum
 
     def is_full_now(self):
         return bool(sink_is_full(self))
@@ -51,10 +77,12 @@ cdef class Sink:
         """Appends a message or event to the queue."""
         # A message that does not fit into a row goes to the queue, and so does everything after it.
         self.rows_open = False
-        if self.event_queue is not None:
+        if self.quick_store is not None:
+            self.quick_store.keep(self, message)
+        elif self.event_queue is not None:
             self.event_queue.put(self, message)
-        elif not (is_event(message) and <uint64_t>len(self.queue) >= self.queue_max and self.merges_event(message)):
-            self.append(message)
+        elif not (is_event(message) and self.queue.count >= self.queue.limit and self.merges_event(message)):
+            self.queue.put(message)
         return 0
 
     @cython.final
@@ -65,25 +93,24 @@ cdef class Sink:
         end and one beginning wait.
         """
         cdef Message waiting
-        cdef Py_ssize_t place = 0, begun = 0    # from the end, which is -1
+        cdef Py_ssize_t place, begun = -1
         cdef bint ended = False
-        cdef object queue = self.queue
+        cdef MessageQueue queue = self.queue
         if event.kind == KIND_BOS:
             return False
         with cython.critical_section(queue):
-            for each in reversed(queue):
-                waiting = <Message>each
-                place -= 1
+            for place in range(<Py_ssize_t>queue.count - 1, -1, -1):
+                waiting = <Message>queued_at(queue, place)
                 if not same_origin(waiting, event):
                     continue
-                if waiting.kind == KIND_BOS and not begun and not ended:
+                if waiting.kind == KIND_BOS and begun < 0 and not ended:
                     begun = place
                 elif waiting.kind == KIND_EOS and not ended:
                     ended = True
-                    if begun and event.kind == KIND_EOS:
+                    if begun >= 0 and event.kind == KIND_EOS:
                         # The session ended, began and ended again: one end remains.
                         waiting.following = event.following
-                        del queue[len(queue) + begun]
+                        queue.remove_at(begun)
                         return True
                 elif is_loss(waiting) and is_loss(event) and event.first_sequence == waiting.sequence + 1:
                     extend(waiting, event)
@@ -126,16 +153,54 @@ cdef class Sink:
         if self.registry_entry != NULL:
             _atomics.store_relaxed64(&self.registry_entry.events, self.events)
             _atomics.store_relaxed64(&self.registry_entry.lost, self.lost)
-        if self.pulls:
+        if not self.wants_events:
+            if self.on_unseen_loss is not None and is_loss(message):
+                self.on_unseen_loss(message)
+        elif self.pulls:
             self.enqueue(message)
         else:
             self.call_back(message, failures)
 
     def call_back(self, Message message, failures):
         try:
-            self.callback(message)
+            self.callback(self.argument(message))
         except BaseException as error:
             self.fail(error, failures)
+
+    cdef object argument(self, Message message):
+        """Returns what the callback takes of a message that owns its bytes."""
+        if self.takes == MESSAGES:
+            return message
+        return message.data if self.takes == DATA else message.view
+
+    @cython.final
+    cdef int give_data(self, const char *start, Py_ssize_t length, Lender lender, failures) except -1:
+        """Calls a callback of data only with bytes that stay at their address until the call returns."""
+        cdef Loan loan
+        sink_count(self, 1, length)
+        if self.takes == DATA:
+            return self.call_with(PyBytes_FromStringAndSize(start, length), failures)
+        loan = lender.lend(start, length) if lender is not None else None
+        if loan is None:
+            return self.call_with(PyMemoryView_FromObject(PyBytes_FromStringAndSize(start, length)), failures)
+        view = PyMemoryView_FromObject(loan)
+        try:
+            self.call_with(view, failures)
+        finally:
+            end_view(<PyObject *>view)
+            view = None
+            loan.settle()
+        return 0
+
+    @cython.final
+    cdef inline int call_with(self, argument, failures) except -1:
+        """Calls the callback; counts and reports an exception."""
+        # As in the demux: Cython's own exception frame would cost as much as half the call.
+        cdef PyObject *result = PyObject_CallOneArg(<PyObject *>self.callback, <PyObject *>argument)
+        if result == NULL:
+            return self.count_raised(None, failures)
+        Py_DECREF(result)
+        return 0
 
     cpdef int fail(self, error, failures) except -1:
         self.callback_errors += 1
@@ -149,11 +214,12 @@ cdef class Sink:
         try:
             pending_error()
         except BaseException as error:
-            message.detach()
+            if message is not None:
+                message.detach()
             self.fail(error, failures)
         return 0
 
-    def start_rows(self, buffer):
+    cpdef Py_ssize_t start_rows(self, buffer, Py_ssize_t filled=0) except -1:
         # Held until end_rows, so that the array cannot be resized while it is filled.
         cdef Py_buffer *view = &self.row_view
         array = buffer.obj if isinstance(buffer, memoryview) else buffer
@@ -175,14 +241,14 @@ cdef class Sink:
                 f"of {itemsize}-byte items"
             )
         self.rows = <char *>view.buf
-        self.row_next = 0
+        self.row_next = filled
         self.rows_open = False
         return self.row_count
 
     def rows_filled(self):
         return self.row_next
 
-    def end_rows(self):
+    cpdef end_rows(self):
         self.rows_open = False
         if self.rows != NULL:
             self.rows = NULL
@@ -197,5 +263,5 @@ cdef class Sink:
         self.row_next += 1
         return True
 
-    def open_rows(self):
-        self.rows_open = not self.queue
+    cpdef open_rows(self):
+        self.rows_open = self.queue.count == 0

@@ -50,6 +50,13 @@ class GateKeeper(Protocol):
     def flush(self) -> None:
         """Takes acknowledgements from the gate at once, as too many wait."""
 
+    def flush_from_any_thread(self) -> bool:
+        """As `flush`; waits until the thread that drives the context lets this one do it.
+
+        Returns:
+            False if the area cannot record them.
+        """
+
     def flush_soon(self) -> None:
         """Notes that acknowledgements or refusals wait in the gate; any thread may call this."""
 
@@ -102,9 +109,6 @@ class EventStore(Protocol):
 
 class BufferOwner(Failures, Protocol):
     """The owner of an event buffer: does what needs threads, clocks or a log."""
-
-    def wake(self) -> None:
-        """Wakes a thread that sleeps until an event arrives."""
 
     def room_available(self) -> None:
         """Lets the contexts that found the buffer full continue."""

@@ -30,6 +30,13 @@ _Static_assert(offsetof(ipcbus_RecordHead, stamp) == 20, "RecordHead.stamp");
 _Static_assert(offsetof(ipcbus_RecordHead, number) == 24, "RecordHead.number");
 _Static_assert(offsetof(ipcbus_RecordHead, first) == 32, "RecordHead.first");
 _Static_assert(offsetof(ipcbus_RecordHead, second) == 40, "RecordHead.second");
+typedef struct {
+    uint32_t stamp;
+    uint32_t magic;
+} ipcbus_EndMark;
+_Static_assert(sizeof(ipcbus_EndMark) == 8, "EndMark size");
+_Static_assert(offsetof(ipcbus_EndMark, stamp) == 0, "EndMark.stamp");
+_Static_assert(offsetof(ipcbus_EndMark, magic) == 4, "EndMark.magic");
     """
     ctypedef struct RecordHead "ipcbus_RecordHead":
         uint32_t magic
@@ -44,9 +51,15 @@ _Static_assert(offsetof(ipcbus_RecordHead, second) == 40, "RecordHead.second");
         uint64_t first
         uint64_t second
 
+    ctypedef struct EndMark "ipcbus_EndMark":
+        uint32_t stamp
+        uint32_t magic
+
 cdef enum:
     RECORD_MAGIC = 1205053125
     HEAD_BYTES = 48
+    END_MAGIC = 1838890583
+    END_BYTES = 8
     BODY_MAX = 1073741824
     KIND_MESSAGE = 1
     KIND_COPY = 2

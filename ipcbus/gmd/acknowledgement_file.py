@@ -26,10 +26,10 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.errors import GmdAreaDamaged, GmdError, StorageError
+from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdError, StorageError, StorageFull
 from ipcbus.gmd import area_identity as identities
 from ipcbus.gmd.acknowledgement_appender import FORGOTTEN, AcknowledgementAppender, pack_state
-from ipcbus.gmd.area_identity import gmd_errors, lock_area
+from ipcbus.gmd.area_identity import gmd_errors, lock_area, was_removed
 from ipcbus.gmd.receiver_area import Acknowledged
 from ipcbus.storage import records
 from ipcbus.storage.files import FileMissing
@@ -45,6 +45,8 @@ _FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<QQI")
 _GROWTH_MIN: Final = 1 << 22
 """The file is replaced when it has this number of bytes more than twice what it needs."""
+_RESERVE: Final = 1 << 14
+"""Bytes that are kept on the disk for the next records: a full disk drains when messages are acknowledged."""
 
 Stream = tuple[str, int]
 State = tuple[int, Sequence[tuple[int, int]]]
@@ -53,13 +55,34 @@ State = tuple[int, Sequence[tuple[int, int]]]
 class FileReceiverArea(AcknowledgementAppender):
     """A `ReceiverArea` in files; see there. Made by `FileReceiverArea.open`."""
 
-    def __init__(self, files: Files, folder: Path, lock: Lock, states: dict[Stream, State], *, each: bool) -> None:
-        """Takes ownership of the lock, and writes the file new."""
+    def __init__(
+        self, files: Files, folder: Path, lock: Lock, states: dict[Stream, State], *, each: bool, good_end: int
+    ) -> None:
+        """Takes ownership of the lock, and writes the file new; goes on with the old one where the disk is full.
+
+        Args:
+            files: the storage.
+            folder: the directory.
+            lock: the lock of the area.
+            states: what the file has.
+            each: whether each record is synced.
+            good_end: where the good records of the file end; 0 if it cannot be used further.
+        """
         super().__init__(states, each=each)
         self.folder = folder
         self._files, self._lock = files, lock
         self._file: File | None = None
-        self.make_room()
+        self._size_max = 0
+        try:
+            self.make_room()
+        except GmdAreaFull:
+            if not good_end:
+                raise
+            with gmd_errors():
+                file = files.open(folder / NAME, write=True)
+                file.truncate(good_end)
+            self._size_max = good_end + _RESERVE
+            self._go_on(file, good_end)
 
     @classmethod
     def open(
@@ -92,8 +115,8 @@ class FileReceiverArea(AcknowledgementAppender):
                         f"{identity.name} in domain {identity.domain}; use another directory (ipc_gmd_directory) for "
                         "each domain"
                     )
-                streams = read_streams(files, folder, repair=repair, must_be_there=stored is not None)
-                area = cls(files, folder, lock, streams, each=durability == "each")
+                streams, good_end = _read(files, folder, repair=repair, must_be_there=stored is not None)
+                area = cls(files, folder, lock, streams, each=durability == "each", good_end=good_end)
                 if stored is None:
                     files.replace(folder / identities.NAME, identity.pack())
                 return area
@@ -120,6 +143,16 @@ class FileReceiverArea(AcknowledgementAppender):
             except StorageError as error:
                 self._fail(error)
 
+    def check(self) -> None:
+        """See `ReceiverArea`."""
+        if self.refusal is None and was_removed(self._file, self._lock):
+            self.refuse(
+                f"{self.folder}: the GMD area failed: its files were removed while it was open, so that "
+                "acknowledgements are not recorded any more; close the receiver and make it again: messages may come "
+                "twice then"
+            )
+            raise GmdError(self.refusal)
+
     def close(self) -> None:
         """See `ReceiverArea`."""
         if self._file is not None:
@@ -134,6 +167,9 @@ class FileReceiverArea(AcknowledgementAppender):
 
     def make_room(self) -> None:
         """See `AcknowledgementAppender`."""
+        if self._file is not None and self.end <= self._size_max:
+            self._go_on(self._file, self.end)
+            return
         head = json.dumps({"format": _FORMAT, "boot": self._files.boot_id().hex()}).encode()
         states = (pack_state(*stream, *state) for stream, state in self.states.items())
         data = b"".join(map(records.frame, (head, *states)))
@@ -143,13 +179,24 @@ class FileReceiverArea(AcknowledgementAppender):
                 self._files.replace(path, data)
                 file = self._files.open(path, write=True)
             except StorageError as error:
-                if self._file is not None:
+                if self._file is None:
+                    raise
+                if not isinstance(error, StorageFull) or not self._file.has_name():
                     self._fail(error)  # the file may be the old one or the new one
-                raise
+                self._size_max = self.end + _RESERVE
+                self._go_on(self._file, self.end)
+                return
         if self._file is not None:
             self._file.close()
+        self._size_max = 2 * len(data) + _GROWTH_MIN
+        self._go_on(file, len(data))
+
+    def _go_on(self, file: File, end: int) -> None:
+        """Appends to a file from now on; keeps room for that, if there is some."""
         self._file = file
-        self.begin_file(file.descriptor, len(data), 2 * len(data) + _GROWTH_MIN)
+        with contextlib.suppress(StorageError):
+            file.allocate(end, _RESERVE)
+        self.begin_file(file.descriptor, end, min(end + _RESERVE // 2, self._size_max))
 
     def write_slowly(self, data: bytes) -> None:
         """See `AcknowledgementAppender`."""
@@ -175,15 +222,18 @@ class FileReceiverArea(AcknowledgementAppender):
         raise GmdError(self.refusal) from error
 
 
-def read_streams(
-    files: Files, folder: Path, *, repair: bool = False, must_be_there: bool = True
-) -> dict[Stream, State]:
+def read_streams(files: Files, folder: Path, *, repair: bool = False) -> dict[Stream, State]:
     """Returns what a receiver has acknowledged of each stream; changes nothing.
 
     Raises:
         GmdAreaDamaged: the file is damaged or missing, and `repair` is not set.
         StorageError: the system refuses.
     """
+    return _read(files, folder, repair=repair, must_be_there=True)[0]
+
+
+def _read(files: Files, folder: Path, *, repair: bool, must_be_there: bool) -> tuple[dict[Stream, State], int]:
+    """Returns as `read_streams`, and where the good records end; 0 if nothing may be appended there."""
     path = folder / NAME
     try:
         with contextlib.closing(files.open(path)) as file:
@@ -191,7 +241,7 @@ def read_streams(
     except FileMissing:
         if must_be_there and not repair:
             raise GmdAreaDamaged(f"{path}: the file is missing; restore it, or run 'ipcbus gmd repair'") from None
-        return {}
+        return {}, 0
     scan = records.scan(data)
     found: dict[Stream, State] = {}
     try:
@@ -220,7 +270,7 @@ def read_streams(
             found.pop(state[0], None)
             if state[1][0] != FORGOTTEN:
                 found[state[0]] = state[1]
-    return found
+    return found, 0 if repair else scan.good_end
 
 
 def _is_torn(rest: bytes, *, lost_power: bool) -> bool:

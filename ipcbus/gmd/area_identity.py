@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from ipcbus.storage.files import Files, Lock
+    from ipcbus.storage.files import File, Files, Lock
 
 NAME: Final = "area"
 LOCK: Final = "lock"
@@ -82,6 +82,11 @@ def stored_identity(files: Files, folder: Path, *, repair: bool) -> AreaIdentity
         return None
 
 
+def was_removed(*held: File | Lock | None) -> bool:
+    """Returns whether one of these files, which an area holds open, was removed."""
+    return any(each is not None and not each.has_name() for each in held)
+
+
 @contextlib.contextmanager
 def gmd_errors() -> Iterator[None]:
     """Turns errors of storage into errors of guaranteed delivery.
@@ -93,7 +98,10 @@ def gmd_errors() -> Iterator[None]:
     try:
         yield
     except StorageFull as error:
-        raise GmdAreaFull(f"GMD area: {error}") from error
+        raise GmdAreaFull(
+            f"GMD area: {error} (ipc_gmd_directory); receivers that acknowledge, and gmd_delete of failed messages, "
+            "make room in the area"
+        ) from error
     except StorageError as error:
         raise GmdError(f"GMD area: {error}") from error
 

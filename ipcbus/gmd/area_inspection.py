@@ -6,16 +6,19 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ipcbus.errors import GmdAreaDamaged, GmdError
-from ipcbus.gmd import journal_records
+from ipcbus.gmd import journal_records, sender_notes
 from ipcbus.gmd.acknowledgement_file import NAME as ACKNOWLEDGED
 from ipcbus.gmd.acknowledgement_file import read_streams
 from ipcbus.gmd.area_identity import LOCK, gmd_errors, read_identity
+from ipcbus.gmd.delivery_terms import DeliveryTerms
+from ipcbus.gmd.expected_names import ExpectedNames
 from ipcbus.gmd.journal_recovery import Recovery, incarnation_of, recover
 from ipcbus.gmd.journal_segments import name_of, serials
 from ipcbus.gmd.sender_area import SavedMessage
+from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ipcbus.gmd.acknowledgement_file import State, Stream
@@ -41,8 +44,13 @@ class Inspected(NamedTuple):
     """File, offset, length and description of each damaged part; the offset is 0 where the whole file counts."""
 
 
-def inspect(files: Files, folder: Path) -> Inspected:
+def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = lambda: None) -> Inspected:
     """Reads an area.
+
+    Args:
+        files: the storage.
+        folder: the directory of the area.
+        before_each: called before each segment is read; it may raise an error.
 
     Raises:
         GmdError: there is no area, or the system refuses.
@@ -66,7 +74,7 @@ def inspect(files: Files, folder: Path) -> Inspected:
                 faults.append((str(folder / ACKNOWLEDGED), 0, 0, str(error)))
                 streams = read_streams(files, folder, repair=True)
         else:
-            recovery = _recovery(files, folder, identity)
+            recovery = _recovery(files, folder, identity, before_each)
             faults += [(str(each.path), each.offset, each.length, each.text) for each in recovery.faults]
         size = sum(_size(files, folder / name) for name in names)
         return Inspected(folder, identity, files.holder(folder / LOCK) or "", size, recovery, streams, faults)
@@ -77,14 +85,23 @@ def saved_messages(files: Files, found: Inspected, *, after: int = 0) -> Iterato
     recovery = found.recovery
     if recovery is None:
         return
-    for first, last in recovery.index.unreleased():
-        for number in range(max(first, after + 1), last + 1):
-            where = recovery.index.where(number)
-            if where is None:
-                continue
-            serial, offset, length, _ = where
-            with contextlib.suppress(GmdError), gmd_errors():
-                with contextlib.closing(files.open(found.folder / name_of(serial))) as file:
+    opened, file = -1, None
+    with contextlib.ExitStack() as closing:
+        for first, last in recovery.index.unreleased():
+            for number in range(max(first, after + 1), last + 1):
+                where = recovery.index.where(number)
+                if where is None:
+                    continue
+                serial, offset, length, _ = where
+                if serial != opened:
+                    closing.close()
+                    opened, file = serial, None
+                    with contextlib.suppress(GmdError), gmd_errors():
+                        file = closing.enter_context(contextlib.closing(files.open(found.folder / name_of(serial))))
+                if file is None:
+                    continue
+                data = b""
+                with contextlib.suppress(GmdError), gmd_errors():
                     data = file.read_at(offset, length)
                 stamp = journal_records.segment_stamp(recovery.incarnation, serial) ^ offset >> 3
                 record = journal_records.read(data, 0, stamp)
@@ -92,12 +109,38 @@ def saved_messages(files: Files, found: Inspected, *, after: int = 0) -> Iterato
                     yield SavedMessage(number, record.mode, record.second, record.first, record.block, record.body)
 
 
-def _recovery(files: Files, folder: Path, identity: AreaIdentity | None) -> Recovery:
+def failed(found: Inspected, names: ExpectedNames) -> int:
+    """Returns how many unreleased messages of a sender's area have failed for one of the names."""
+    if found.recovery is None:
+        return 0
+    numbers = NumberRanges(part for name in names.all for ranges in name.failed.values() for part in ranges)
+    return sum(numbers.count(first, last) for first, last in found.recovery.index.unreleased())
+
+
+def names_of(found: Inspected) -> ExpectedNames:
+    """Returns the receivers that a sender's area expects, as it has noted them."""
+    names = ExpectedNames(lambda _: None)
+    for payload in found.recovery.notes if found.recovery is not None else ():
+        note = sender_notes.decode(payload)
+        if note is not None and note.kind not in sender_notes.PAIRS:
+            names.replay(note)
+    return names
+
+
+def terms_of(found: Inspected) -> DeliveryTerms:
+    """Returns the delivery timeouts of the messages of a sender's area."""
+    notes = [sender_notes.decode(each) for each in found.recovery.notes] if found.recovery is not None else []
+    terms = DeliveryTerms()
+    terms.recover((), [each.ranges[0] for each in notes if each is not None and each.kind == sender_notes.TIMEOUT])
+    return terms
+
+
+def _recovery(files: Files, folder: Path, identity: AreaIdentity | None, before_each: Callable[[], object]) -> Recovery:
     """Reads the journal, again if its owner has changed segments meanwhile."""
     for _ in range(_TRIES):
         before = serials(files.names(folder))
         incarnation = identity.incarnation if identity is not None else incarnation_of(files, folder)
-        found = recover(files, folder, incarnation or 0)
+        found = recover(files, folder, incarnation or 0, before_each=before_each)
         if not found.damage or serials(files.names(folder)) == before:
             return found
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipcbus.errors import GmdAreaDamaged, GmdError
+from ipcbus.errors import GmdAreaDamaged, GmdError, StorageFull
 from ipcbus.gmd import area_identity as identities
-from ipcbus.gmd.area_yielding import WANTED
+from ipcbus.gmd.area_yielding import WANTED, yield_if_wanted
 from ipcbus.gmd.journal_recovery import Recovery, incarnation_of, recover
 from ipcbus.gmd.journal_segments import SPARE, name_of, serials, text_of
 
@@ -39,6 +39,7 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
 
     Raises:
         GmdAreaDamaged: the area is damaged, and `repair` is not set.
+        GmdAreaLocked: this process is the agent of the directory, and the owner of one of its areas has returned.
         GmdError: the area belongs to another sender.
         StorageError: the system refuses.
     """
@@ -58,7 +59,12 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
             )
         return Opened(wanted, None, Recovery(incarnation=wanted.incarnation), True)
     incarnation = stored.incarnation if stored is not None else incarnation_of(files, folder)
-    recovery = recover(files, folder, wanted.incarnation if incarnation is None else incarnation)
+    recovery = recover(
+        files,
+        folder,
+        wanted.incarnation if incarnation is None else incarnation,
+        before_each=lambda: yield_if_wanted(files, folder),
+    )
     unfinished = there == [1] and not (recovery.damage or recovery.numbers_known or recovery.notes)
     if stored is None and unfinished:  # the file `area` is written last
         files.remove(folder / name_of(1))
@@ -91,13 +97,17 @@ def check(folder: Path, recovery: Recovery, *, repair: bool) -> None:
         )
 
 
-def write_identity(files: Files, folder: Path, identity: AreaIdentity) -> None:
-    """Writes whose area a directory is.
+def write_identity(files: Files, folder: Path, opened: Opened) -> None:
+    """Writes whose area a directory is; a full disk keeps the options that the owner had before, for agents.
 
     Raises:
         StorageError: the system refuses.
     """
-    files.replace(folder / identities.NAME, identity.pack())
+    try:
+        files.replace(folder / identities.NAME, opened.identity.pack())
+    except StorageFull:
+        if opened.stored is None:
+            raise
 
 
 def remove_files(files: Files, folder: Path) -> None:

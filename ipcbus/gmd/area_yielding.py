@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.errors import GmdAreaLocked
+from ipcbus.gmd.area_folders import area_folders
 from ipcbus.gmd.area_identity import LOCK, gmd_errors
 from ipcbus.storage.locks import UNKNOWN
 
@@ -42,8 +43,9 @@ def is_with_agent(files: Files, directory: Path, folder: Path) -> bool:
     """Returns whether the agent of a directory uses this area of it."""
     with gmd_errors():
         agent = files.holder(directory / AGENT)
-        # Without a text, the holder has just taken the lock; without a holder, the agent has just closed the area.
-        return agent is not None and files.holder(folder / LOCK) in (agent, UNKNOWN, None)
+        # Without a text, the holder has just taken the lock, or the disk is full; without a holder, the agent has just
+        # closed the area.
+        return agent == UNKNOWN or (agent is not None and files.holder(folder / LOCK) in (agent, UNKNOWN, None))
 
 
 def want(files: Files, folder: Path) -> Lock | None:
@@ -56,3 +58,16 @@ def is_wanted(files: Files, folder: Path) -> bool:
     """Returns whether the owner of an area waits for it."""
     with gmd_errors():
         return files.holder(folder / WANTED) is not None
+
+
+def yield_if_wanted(files: Files, folder: Path) -> None:
+    """Ends the opening of a large area, if this process opens it as an agent, when an owner waits for the agent.
+
+    Raises:
+        GmdAreaLocked: the owner of this area, or of another one of the directory, has returned.
+    """
+    directory = folder.parents[2]
+    if is_with_agent(files, directory, folder) and any(
+        is_wanted(files, each) for each in area_folders(files, directory)
+    ):
+        raise GmdAreaLocked(f"{folder}: not opened now, as the agent gives an area back to its sender; try it again")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ipcbus.gmd.copy_index import CopyIndex
-from ipcbus.gmd.sender_area import SavedMessage
+from ipcbus.gmd.sender_area import PlaceRun, SavedMessage
 
 class CopyArea:
     """Numbers, sizes and limits of a `SenderArea`; see there."""
@@ -46,7 +46,7 @@ class CopyArea:
     def load(self, number: int) -> SavedMessage | None:
         """See `SenderArea`."""
 
-    def load_range(self, first: int, last: int, bytes_max: int) -> list[SavedMessage]:
+    def entries(self, first: int, last: int, bytes_max: int, place_run: PlaceRun) -> tuple[list[bytes], int, int, int]:
         """See `SenderArea`."""
 
     def refuse(self, reason: str) -> None:

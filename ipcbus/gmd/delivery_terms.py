@@ -6,11 +6,14 @@ from bisect import bisect_right
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from ipcbus.gmd import sender_notes
 from ipcbus.gmd.delivery_modes import ALL
 from ipcbus.gmd.gmd_settings import FOREVER_NS
+from ipcbus.gmd.sender_notes import TIMEOUT, Note
+from ipcbus.wire.control_messages import NUMBER_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class DeliveryTerms:
@@ -43,11 +46,33 @@ class DeliveryTerms:
             first = end + 1
             at += 1
 
+    def timeout_of(self, number: int) -> int:
+        """The timeout of a message in ns; 0: it has none."""
+        return next(self.runs(number, number))[3]
+
+    def notes(self, first: int) -> Iterator[bytes]:
+        """Yields the notes of the timeouts from a number on; the records of the messages have the modes."""
+        for begin, _, _, timeout_ns in self.runs(first, NUMBER_MAX):
+            yield timeout_note(begin, timeout_ns)
+
+    def recover(self, modes: Iterable[tuple[int, int]], timeouts: Iterable[tuple[int, int]]) -> None:
+        """Takes over modes and timeouts, each from a number on."""
+        mode_of, timeout_of = dict(modes), dict(timeouts)
+        mode, timeout_ns = self.current
+        for number in sorted({*mode_of, *timeout_of}):
+            mode, timeout_ns = mode_of.get(number, mode), timeout_of.get(number, timeout_ns)
+            self.change(number, mode, timeout_ns)
+
     def drop_below(self, number: int) -> None:
         """Forgets the runs that end below a number."""
         gone = bisect_right(self._begins, number) - 1
         if gone > 0:
             del self._begins[:gone], self._terms[:gone]
+
+
+def timeout_note(number: int, timeout_ns: int) -> bytes:
+    """Returns the note that messages from a number on have this timeout."""
+    return sender_notes.encode(Note(TIMEOUT, ranges=((number, timeout_ns),)))
 
 
 class Deadlines:

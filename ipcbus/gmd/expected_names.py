@@ -141,6 +141,10 @@ class ExpectedNames:
         """Takes note that messages failed for a name."""
         self._change_ranges(sender_notes.FAIL, name, ranges, error)
 
+    def skip(self, name: ExpectedName, ranges: Ranges) -> None:
+        """Expects a name no longer to acknowledge messages that another name may acknowledge."""
+        self._change_ranges(sender_notes.SKIP, name, ranges)
+
     def close(self, name: ExpectedName, number: int) -> None:
         """Expects a name no longer to acknowledge messages from a number on."""
         if name.is_active:
@@ -159,7 +163,7 @@ class ExpectedNames:
                 each.remove_failed(first, last)
 
     def begin_again_at(self, number: int) -> None:
-        """Forgets what was noted of this number and those after it: a power loss took their messages."""
+        """Forgets what was noted of this number and those after it: the area has not given them."""
         for each in self._by_id.values():
             is_open = bool(each.owed) and each.owed.highest == NUMBER_MAX
             each.remove_failed(number, NUMBER_MAX)
@@ -215,6 +219,10 @@ class ExpectedNames:
                 name.owed.remove(first, last)
                 name.remove_failed(first, last)
                 name.failed.setdefault(note.error, NumberRanges()).add(first, last)
+        elif note.kind == sender_notes.SKIP:
+            for first, last in note.ranges:
+                name.owed.remove(first, last)
+                name.expected.remove(first, last)
         elif note.kind == sender_notes.CLOSE:
             self._apply_close(name, note.ranges[0][0])
         elif note.kind == sender_notes.FORGET and note.name_id:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdError, StorageError, StorageFull
 from ipcbus.gmd import area_opening, journal_records
-from ipcbus.gmd.area_identity import gmd_errors, lock_area
+from ipcbus.gmd.area_identity import gmd_errors, lock_area, was_removed
 from ipcbus.gmd.journal_appender import JournalAppender
+from ipcbus.gmd.journal_layout import END_BYTES
 from ipcbus.gmd.journal_segments import SPARE, Checkpoint, Segment, name_of, serials
 from ipcbus.gmd.segment_builder import SegmentBuilder
 from ipcbus.gmd.sender_area import Recovered, SavedMessage
@@ -37,6 +38,7 @@ CAPACITY: Final = 1 << 25
 _CAPACITY_MIN: Final = 1 << 16
 _RESERVE: Final = 1 << 16  # room in each segment that only notes and releases may take
 _STEP_MIN, _STEP_MAX = 1 << 16, 1 << 22
+_ZEROS: Final = bytes(1 << 18)  # larger pieces delay a sync for longer, and cost more on the whole
 _FEW: Final = 8  # this number of small segments is fine
 
 
@@ -78,11 +80,12 @@ class FileArea(JournalAppender):
         self._recovered = Recovered(
             recovery.notes, recovery.index.unreleased(), recovery.index.modes(), recovery.missing
         )
-        self._allocated = self._synced_to = 0
+        self._allocated = self._zeroed = self._synced_to = 0
         self._spare: File | None = None
         self._reading: tuple[int, File] | None = None
         self._retired: list[File] = []
         self._closed = False
+        self._limit_garbage()
         self._kept = self.checkpoint = lambda: list(recovery.notes)
 
     @classmethod
@@ -142,7 +145,7 @@ class FileArea(JournalAppender):
                     if opened.is_new or opened.recovery.damage:
                         area._roll()
                     if opened.identity != opened.stored:
-                        area_opening.write_identity(files, folder, opened.identity)
+                        area_opening.write_identity(files, folder, opened)
                 except BaseException:
                     area._close_files()
                     raise
@@ -174,10 +177,16 @@ class FileArea(JournalAppender):
             )
         return SavedMessage(number, record.mode, record.second, record.first, record.block, record.body)
 
+    def read_block(self, serial: int, offset: int, length: int) -> bytes:
+        """See `JournalAppender`."""
+        with gmd_errors():
+            return self._file_of(serial).read_at(offset, length)
+
     def sync(self) -> None:
         """See `SenderArea`."""
         if self.refusal is not None:
             raise GmdError(self.refusal)
+        self.check()
         unsynced, file, worked = list(self._unsynced), self.begin_sync(), False
         try:
             for segment in unsynced:
@@ -191,6 +200,17 @@ class FileArea(JournalAppender):
             self.end_sync(worked)
             while self._retired:
                 self._retired.pop().close()
+
+    def check(self) -> None:
+        """See `SenderArea`."""
+        if self.refusal is None and was_removed(self.current, self._lock):
+            reason = (
+                f"{self.folder}: the GMD area failed: its files were removed while it was open, so that its messages "
+                "would not survive this process; let the receivers acknowledge what is pending (gmd_num_pending), then "
+                "close the source and make it again"
+            )
+            self.refuse(reason)
+            raise GmdError(reason)
 
     def close(self) -> None:
         """See `SenderArea`."""
@@ -283,12 +303,15 @@ class FileArea(JournalAppender):
         """See `JournalAppender`."""
         if self.current is None:
             return
-        self._allocated = self.end
+        self._allocated = self._zeroed = self.end
         self.set_room(0, 0)
         try:
             self.current.truncate(self.end)
         except StorageError as error:
             self._fail(error)
+        with contextlib.suppress(StorageError):  # without the mark, the file ends where the last record does
+            stamp = journal_records.segment_stamp(self.incarnation, self.serial)
+            self.current.write_at(self.end, journal_records.end_mark(stamp, self.end))
         if self._durability != "process":
             self._sync_file(self.current)
 
@@ -302,6 +325,7 @@ class FileArea(JournalAppender):
 
     def make_room(self, need: int) -> None:
         """See `JournalAppender`."""
+        self.check()
         with gmd_errors():
             if self.current is None or (self.end + need > self._capacity_now and self.appended):
                 self._roll()
@@ -339,7 +363,27 @@ class FileArea(JournalAppender):
             step = min(max(self.end // 4, _STEP_MIN), _STEP_MAX)
             if not (self._grow(need + _RESERVE, step) or self._grow(need + _RESERVE, 0)):
                 return False
-        self.set_room(min(max(self._capacity_now, self.end + need), self._allocated - _RESERVE), self._allocated)
+        room = min(max(self._capacity_now, self.end + need), self._allocated - _RESERVE)
+        if self._durability != "process":
+            if not self._write_zeros(need, room):
+                return False
+            room = min(room, self._zeroed)
+        self.set_room(room, self._allocated)
+        return True
+
+    def _write_zeros(self, need: int, room: int) -> bool:
+        """Makes the file longer than its records: a sync takes longer if it must note a size or new blocks, too."""
+        if self.current is None or self.end + need <= self._zeroed:
+            return True
+        begin = max(self._zeroed, self.end + END_BYTES)
+        step = min(max(self.end // 4, _STEP_MIN), len(_ZEROS))
+        end = max(min(begin + step, room), self.end + need)
+        if end - begin <= step:  # else one long message fills it
+            try:
+                self.current.write_at(begin, _ZEROS[: end - begin])
+            except StorageFull:
+                return False
+        self._zeroed = end
         return True
 
     def _grow(self, need: int, step: int) -> bool:
@@ -370,13 +414,23 @@ class FileArea(JournalAppender):
 
     # ------------------------------------------------------------------ the spare: room for the next segment
 
-    def _make_spare(self) -> bool:
-        """Makes the file that becomes the next segment; returns whether the disk has room for it."""
+    def _make_spare(self, *, of_reserve: bool = False) -> bool:
+        """Makes the file that becomes the next segment; returns whether the disk has room for it.
+
+        Args:
+            of_reserve: give up what the newest segment has in reserve, as the next one takes its place.
+        """
         try:
             self._discard_spare()
+            if of_reserve:
+                self._allocated = 0
+                self.set_room(0, 0)
+                with contextlib.closing(self._files.open(self.folder / name_of(self._newest), write=True)) as newest:
+                    newest.truncate(newest.size())
             spare = self._files.open(self.folder / SPARE, write=True, create=True, exclusive=True)
             self._spare = spare
-            spare.allocate(0, 2 * _RESERVE)
+            if not of_reserve:
+                spare.allocate(0, 2 * _RESERVE)
         except StorageFull:
             self._discard_spare()
         return self._spare is not None
@@ -413,15 +467,15 @@ class FileArea(JournalAppender):
             for message in (each for victim in victims.values() for each in victim):
                 builder.copy(message)
             content, capacity = builder.finish(self._files.boot_id(), self._capacity)
-            file = self._write_segment(serial, content)
+            file, allocated = self._write_segment(serial, content)
         except BaseException:
             if old is not None:
                 self.index.add(old_serial, -self.appended)
             raise
         self._missing = missing
         self._newest, self._capacity_now = serial, capacity
-        self.begin_segment(file, serial, len(content))
-        self._allocated = max(len(content), 2 * _RESERVE)
+        self.begin_segment(file, serial, len(content) - END_BYTES)
+        self._allocated, self._zeroed = allocated, 0
         self.set_room(0, self._allocated)
         for number, offset, length, mode in builder.moves:
             self.index.place(number, serial, offset, length, mode)
@@ -436,8 +490,20 @@ class FileArea(JournalAppender):
                 old.close()
         if self._durability != "process":
             self.all_durable()
-        self._synced_to = len(content)
+        self._synced_to = self.end
         self._remove_unneeded()
+        self._limit_garbage()
+
+    def drop_garbage(self) -> None:
+        """See `JournalAppender`."""
+        with contextlib.suppress(GmdError, StorageError):
+            self._roll()
+        self._limit_garbage()  # also if it could not begin a segment now
+
+    def _limit_garbage(self) -> None:
+        older = sum(segment.end for segment in self._segments.values())
+        left = older + self.end - 2 * self.index.bytes
+        self.set_garbage(older, max(2 * self._capacity, left + self._capacity // 4))
 
     def _older(self) -> list[Segment]:
         """Returns the segments that have unreleased messages, with the one that is written now."""
@@ -483,16 +549,22 @@ class FileArea(JournalAppender):
         found = [self.load(number) for number in self.index.in_segment(serial)]
         return [message for message in found if message is not None]
 
-    def _write_segment(self, serial: int, content: bytes) -> File:
-        """Makes a segment; it has its name, and is synced, or it does not exist."""
-        path = self.folder / name_of(serial)
-        if self._spare is None:
-            self._make_spare()
+    def _write_segment(self, serial: int, content: bytes) -> tuple[File, int]:
+        """Makes a segment, and returns it with the bytes that are allocated for it.
+
+        It has its name, and is synced, or it does not exist.
+        """
+        path, allocated = self.folder / name_of(serial), max(len(content), 2 * _RESERVE)
+        if self._spare is None and not self._make_spare() and (self.current is None or self._frees_room()):
+            self._make_spare(of_reserve=self._newest > 0)
         spare = self._spare
         if spare is None:
             raise GmdAreaFull(f"{path}: the disk has no room for a new segment; make room on the disk")
         try:
-            spare.allocate(0, max(len(content), 2 * _RESERVE))
+            try:
+                spare.allocate(0, allocated)
+            except StorageFull:
+                allocated = len(content)
             spare.write_at(0, content)
         except StorageError:
             self._discard_spare()
@@ -510,7 +582,7 @@ class FileArea(JournalAppender):
             self._fail(error)  # the next opening reads the new segment, so nothing may be appended to the old one
         self._spare = None
         spare.path = path
-        return spare
+        return spare, allocated
 
     def _remove_unneeded(self) -> None:
         """Removes segments without unreleased messages; what cannot be removed now is removed later."""

@@ -85,3 +85,43 @@ class GmdStatus:
     succeeded: tuple[str, ...] = ()
     failed: tuple[tuple[str, int], ...] = ()
     pending: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GmdSourceStatistics:
+    """Figures of a guaranteed source since it was made.
+
+    Attributes:
+        pending: messages whose copies are in the GMD area.
+        area_bytes: bytes that they take.
+        oldest: age in seconds of the oldest of them; None without one.
+        acknowledged: messages that were acknowledged, once for each receiver.
+        failures: messages that failed, once for each receiver.
+        resent: messages that were sent again, once for each receiver.
+        refused: registrations and messages of receivers that were refused.
+        ignored: messages of unregistered receivers, of other incarnations, or of numbers that were not given.
+    """
+
+    pending: int
+    area_bytes: int
+    oldest: float | None
+    acknowledged: int
+    failures: int
+    resent: int
+    refused: int
+    ignored: int
+
+
+@dataclass(frozen=True, slots=True)
+class GmdReceiverStatistics:
+    """Figures of a named receiver since it was made.
+
+    Attributes:
+        resent: messages that it got because their source sent them again.
+        duplicates: messages that came again after they were acknowledged, and were dropped.
+        failing: why its area cannot record what it acknowledges; empty while it can.
+    """
+
+    resent: int
+    duplicates: int
+    failing: str

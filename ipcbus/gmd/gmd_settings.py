@@ -88,6 +88,7 @@ class ReceiverSettings:
         register_interval_ns: from a registration without an answer, or with a refusal, to the next one.
         ask_interval_ns: from a request without an answer to the next one; it doubles up to `ask_interval_max_ns`.
         ask_interval_max_ns: see `ask_interval_ns`.
+        return_ns: from the end of a session until its losses are reported if the sender does not return.
     """
 
     disconnect_mode: int = gmd_messages.WARM
@@ -101,3 +102,4 @@ class ReceiverSettings:
     register_interval_ns: int = 500 * _MS
     ask_interval_ns: int = 2 * _SECOND
     ask_interval_max_ns: int = 30 * _SECOND
+    return_ns: int = 300 * _SECOND

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipcbus.wire.number_ranges import NumberRanges
+from ipcbus.wire.resent_entries import ResentEntries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ class GaveUp(NamedTuple):
     last: int
 
 
-ReceivedItem = LiveMessage | ResentMessage | Loss | GaveUp
+ReceivedItem = LiveMessage | ResentMessage | ResentEntries | Loss | GaveUp
 
 
 class HeldMessages:

@@ -15,6 +15,8 @@ cdef class JournalAppender(CopyArea):
     cdef readonly uint64_t appended      # bytes of messages that were saved in this segment
     cdef uint64_t run_first, run_last   # released, and not written yet; 0: nothing is
     cdef int run_calls
+    cdef uint64_t older_bytes   # of the segments before this one
+    cdef uint64_t garbage_max   # bytes of all segments beyond twice those of unreleased messages, before some are removed
     cdef uint64_t mark          # a SYNCED record is due with this offset; 0: none is
     cdef uint64_t durable, syncing_number
     cdef readonly uint64_t syncing_end

@@ -33,6 +33,9 @@ class JournalAppender(CopyArea):
     def set_room(self, room: int, note_room: int) -> None:
         """Sets up to which offsets of the segment messages, and other records, need no preparation."""
 
+    def set_garbage(self, older_bytes: int, most: int) -> None:
+        """Sets the bytes of the older segments, and how much garbage all segments may have before `drop_garbage`."""
+
     @property
     def current(self) -> File | None:
         """The segment that is written; None before the first one."""
@@ -53,7 +56,7 @@ class JournalAppender(CopyArea):
     def durable_number(self) -> int:
         """See `SenderArea`."""
 
-    def save(self, mode: int, timeout_ns: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
+    def save(self, mode: int, place: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
         """See `SenderArea`."""
 
     def unsave(self, number: int) -> None:
@@ -65,8 +68,12 @@ class JournalAppender(CopyArea):
     def note(self, payload: bytes) -> None:
         """See `SenderArea`."""
 
+    @property
+    def has_unwritten_releases(self) -> bool:
+        """See `SenderArea`."""
+
     def write_releases(self) -> None:
-        """Appends the releases that wait to be joined with later ones."""
+        """See `SenderArea`."""
 
     def note_closed(self) -> None:
         """Appends a record which says that none follows it."""
@@ -100,6 +107,9 @@ class JournalAppender(CopyArea):
     def make_note_room(self, need: int) -> None:
         """Prepares the segment, or a new one, for other records, if that is possible."""
 
+    def drop_garbage(self) -> None:
+        """Removes segments without unreleased messages, if that is possible."""
+
     def write_slowly(self, data: bytes) -> None:
         """Writes at the end of the segment, after compiled code could not; a failure leaves nothing there."""
 
@@ -111,3 +121,6 @@ class JournalAppender(CopyArea):
 
     def sync_save(self) -> None:
         """Syncs the message that was just written."""
+
+    def read_block(self, serial: int, offset: int, length: int) -> bytes:
+        """Returns bytes of a segment; fewer where it ends."""

@@ -7,8 +7,8 @@ The directory of an area contains::
     <serial, 16 digits>.gmd  the segments; the serial counts from 1 on
     spare                    room on the disk for the next segment
 
-A segment is a head and then records, without a gap. The part of a segment up to `checkpoint_end` is written and synced
-before the segment gets its name::
+A segment is a head and then records, without a gap, an end mark, and maybe zeros. The part of a segment up to
+`checkpoint_end` is written and synced before the segment gets its name::
 
      0          8             16       24     32        48               56         60    64
     +----------+-------------+--------+------+---------+----------------+----------+-----+
@@ -24,16 +24,26 @@ A record is a head, its body, and zeros up to a multiple of 8 bytes::
     | body: `length` bytes, then zeros                                                             |
     +----------------------------------------------------------------------------------------------+
 
+An end mark is written with each record, behind it, and the next record overwrites it::
+
+     0       4       8
+    +-------+-------+
+    | stamp | magic |
+    +-------+-------+
+
+Its last byte is not 0, so it shows where the file was written last, and that this was written whole.
+
 `head_crc` covers the head from `body_crc` on, and `body_crc` the body with its zeros; checksums are CRC-32C. `stamp` is
-the stamp of the segment, which follows from its incarnation and serial, XOR the record's offset divided by 8. So a
+the stamp of the segment, which follows from its incarnation and serial, XOR the offset divided by 8, of a record as of
+an end mark. So a
 record is valid at one place of one segment of one area only, and the bytes of an earlier use of the disk are not taken
 for records. A message has `block` bytes of headers. `number` is the number of the message; in other records it is the
 highest number that was given before.
 
 | kind | first | second | body |
 |---|---|---|---|
-| MESSAGE: a message that was saved | send time, in ns since the epoch | timeout in ns | header block, value |
-| COPY: a message, copied from an older segment | send time | timeout | header block, value |
+| MESSAGE: a message that was saved | send time, in ns since the epoch | place in its topic | header block, value |
+| COPY: a message, copied from an older segment | send time | place | header block, value |
 | NOTE: a note of the sender's state machine | 0 | 0 | the note |
 | RELEASE: messages that are not needed any more | first number | last number | |
 | SYNCED: what was synced before this record was written | offset in this segment | 0 | |
@@ -74,8 +84,10 @@ SEGMENT_HEAD: Final = _struct(
     ],
 )
 
-SEGMENT_MAGIC: Final = b"ipcbgmd1"
-"""The last character is the version of this layout."""
+SEGMENT_MAGIC: Final = b"ipcbgmd"
+"""The character that follows is the version of the layout."""
+VERSION: Final = 2
+"""What is written. Version 1, which is read too, has no end marks, and its files end where the records do."""
 
 RECORD_HEAD: Final = _struct(
     48,
@@ -96,6 +108,9 @@ RECORD_HEAD: Final = _struct(
 
 RECORD_MAGIC: Final = 0x47D3A6C5
 HEAD_BYTES: Final = RECORD_HEAD.itemsize
+END_MARK: Final = _struct(8, [("stamp", "<u4", 0), ("magic", "<u4", 4)])
+END_MAGIC: Final = 0x6D9B3E57
+END_BYTES: Final = END_MARK.itemsize
 BODY_MAX: Final = 1 << 30
 """Most bytes of a body; a greater length is damage."""
 
@@ -128,12 +143,14 @@ OLDER_SEGMENT: Final = _struct(
 
 RUN: Final = _struct(16, [("first", "<u8", 0), ("last", "<u8", 8)])
 
-STRUCTS = {"RecordHead": RECORD_HEAD}
+STRUCTS = {"RecordHead": RECORD_HEAD, "EndMark": END_MARK}
 """The structs that compiled code uses; `_journal_layout.pxd` is generated from them."""
 
 CONSTANTS = {
     "RECORD_MAGIC": RECORD_MAGIC,
     "HEAD_BYTES": HEAD_BYTES,
+    "END_MAGIC": END_MAGIC,
+    "END_BYTES": END_BYTES,
     "BODY_MAX": BODY_MAX,
     "KIND_MESSAGE": KIND_MESSAGE,
     "KIND_COPY": KIND_COPY,

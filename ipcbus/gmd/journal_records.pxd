@@ -8,4 +8,5 @@ cdef inline size_t padded(size_t length) noexcept nogil:
 
 cdef void seal(char *record, int kind, int mode, size_t block, size_t length, uint32_t stamp, uint64_t number,
                uint64_t first, uint64_t second) noexcept nogil
+cdef void put_end(char *at, uint32_t stamp) noexcept nogil
 cdef RecordHead *whole(const char *data, size_t left, uint32_t stamp) noexcept nogil

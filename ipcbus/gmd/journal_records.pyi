@@ -53,6 +53,9 @@ def pack(
         body: the body, of a message without its header block.
     """
 
+def end_mark(stamp: int, offset: int) -> bytes:
+    """Returns the bytes that stand at this offset when the records of the segment end there."""
+
 def read(data: Buffer, at: int, stamp: int) -> Record | None:
     """Returns the record that begins at an offset of a segment; None where the bytes there are not a good record.
 

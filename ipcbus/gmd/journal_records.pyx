@@ -8,10 +8,13 @@ from libc.string cimport memcpy, memset
 
 from ipcbus.gmd._journal_layout cimport (
     BODY_MAX,
+    END_BYTES,
+    END_MAGIC,
     KIND_COPY,
     KIND_MESSAGE,
     KIND_RELEASE,
     RECORD_MAGIC,
+    EndMark,
 )
 from ipcbus.gmd.copy_index cimport CopyIndex, Entry
 from ringbuf._checksum cimport crc32c
@@ -36,6 +39,12 @@ cdef void seal(char *record, int kind, int mode, size_t block, size_t length, ui
     head.second = second
     head.body_crc = crc32c(0, record + HEAD_BYTES, padded(length))
     head.head_crc = crc32c(0, &head.body_crc, HEAD_BYTES - 8)
+
+
+cdef void put_end(char *at, uint32_t stamp) noexcept nogil:
+    """Writes an end mark; for `stamp` see `seal`."""
+    cdef EndMark *mark = <EndMark *>at
+    mark.stamp, mark.magic = stamp, <uint32_t>END_MAGIC
 
 
 cdef RecordHead *good_head(const char *data, size_t left, uint32_t stamp) noexcept nogil:
@@ -108,6 +117,12 @@ def pack(int kind, uint32_t stamp, size_t offset, uint64_t number, *, uint64_t f
     memcpy(at + HEAD_BYTES + front.length, back.at, back.length)
     seal(at, kind, mode, front.length, length, stamp_at(stamp, offset), number, first, second)
     return record
+
+
+def end_mark(uint32_t stamp, size_t offset):
+    cdef char mark[END_BYTES]
+    put_end(mark, stamp_at(stamp, offset))
+    return mark[:END_BYTES]
 
 
 def read(data, size_t at, uint32_t stamp):

@@ -2,8 +2,8 @@
 
 The newest segment begins with the whole state, so older segments only supply copies of messages that it names.
 
-After the kill of a process, each segment is whole, but for the last record of the newest one, which may be torn: the
-file ends before the record does. That record is dropped; its `save` never returned.
+After the kill of a process, each segment is whole, but for the last record of the newest one, which may be torn: its
+end mark is missing, as zeros follow, or the end of the file. That record is dropped; its `save` never returned.
 
 After a power loss (`Files.boot_id` has changed since the newest segment was made), what was not synced may be whole,
 torn or lost, in any order. Whatever is whole counts. New numbers begin behind all those that can have been given, so
@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
+from ipcbus.errors import GmdError
 from ipcbus.gmd import journal_layout as layout
 from ipcbus.gmd import journal_records as records
 from ipcbus.gmd.copy_index import CopyIndex
@@ -25,12 +26,14 @@ from ipcbus.gmd.journal_segments import Checkpoint, Segment, SegmentHead, count,
 from ipcbus.storage.files import FileMissing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ipcbus.gmd.journal_segments import Run
-    from ipcbus.storage.files import Files
+    from ipcbus.storage.files import File, Files
 
 _HEAD: Final = layout.SEGMENT_HEAD.itemsize
+_PIECE: Final = 1 << 16
 _NUMBERS_MAX: Final = (1 << 32) // layout.HEAD_BYTES  # the most that one segment gives
 
 
@@ -85,16 +88,34 @@ class _Source:
     def __init__(self, files: Files, folder: Path, serial: int, incarnation: int) -> None:
         self.serial = serial
         self.path = folder / name_of(serial)
-        self.data = b""
+        self.data, written = b"", 0
         self.is_there = True
         try:
             with contextlib.closing(files.open(self.path)) as file:
-                self.data = file.read_at(0, file.size())
+                size = file.size()
+                # What a live owner writes while the file is read is left out, or there would be holes before it.
+                written = _written(file, size)
+                self.data = file.read_at(0, written).ljust(size, b"\0")
         except FileMissing:
             self.is_there = False
         self.stamp = records.segment_stamp(incarnation, serial)
         head = SegmentHead.unpack(self.data[:_HEAD])
         self.head = head if head and (head.incarnation, head.serial) == (incarnation, serial) else None
+        if self.head is not None and not 1 <= self.head.version <= layout.VERSION:
+            raise GmdError(
+                f"{self.path}: this version reads versions 1 to {layout.VERSION} of the journal, not "
+                f"{self.head.version}; use the version of ipcbus that wrote the area"
+            )
+        self.is_whole = self.is_end(written - layout.END_BYTES)
+        """Whether an end mark shows that what was written last was written whole."""
+        self.end = written - layout.END_BYTES if self.is_whole else written
+        """Where that ends; maybe without the zeros at its end if it is not whole."""
+        if self.head is not None and self.head.version == 1:
+            self.end = len(self.data)
+
+    def is_end(self, at: int) -> bool:
+        """Returns whether an end mark stands at an offset."""
+        return at >= _HEAD and self.data[at : at + layout.END_BYTES] == records.end_mark(self.stamp, at)
 
     def checkpoint(self) -> Checkpoint | None:
         """Returns the state when the segment began, from the first good record of the two."""
@@ -120,25 +141,29 @@ def incarnation_of(files: Files, folder: Path) -> int | None:
     return max(set(found), key=found.count) if found else None
 
 
-def recover(files: Files, folder: Path, incarnation: int) -> Recovery:
+def recover(
+    files: Files, folder: Path, incarnation: int, *, before_each: Callable[[], object] = lambda: None
+) -> Recovery:
     """Reads a journal; changes nothing.
 
     Args:
         files: the storage.
         folder: the directory of the area.
         incarnation: of the area.
+        before_each: called before each segment is read; it may raise an error, as a large area takes long.
 
     Raises:
         StorageError: the system refuses.
     """
-    return _Reader(files, folder, incarnation).read()
+    return _Reader(files, folder, incarnation, before_each).read()
 
 
 class _Reader:
     """Reads a journal once."""
 
-    def __init__(self, files: Files, folder: Path, incarnation: int) -> None:
+    def __init__(self, files: Files, folder: Path, incarnation: int, before_each: Callable[[], object]) -> None:
         self._files, self._folder, self._incarnation = files, folder, incarnation
+        self._before_each = before_each
         self._found = Recovery(incarnation=incarnation)
 
     def read(self) -> Recovery:
@@ -163,11 +188,15 @@ class _Reader:
         found.missing = joined([*state.missing, *missing])
         return found
 
+    def _segment(self, serial: int) -> _Source:
+        self._before_each()
+        return _Source(self._files, self._folder, serial, self._incarnation)
+
     def _newest(self) -> tuple[list[_Source], Checkpoint]:
         """Returns the newest segment whose state is good, with those after it, and that state."""
         chain: list[_Source] = []
         for serial in reversed(serials(self._files.names(self._folder))):
-            source = _Source(self._files, self._folder, serial, self._incarnation)
+            source = self._segment(serial)
             chain.insert(0, source)
             state = source.checkpoint()
             if state is not None and count(state.unreleased) <= _records_max(source, state):
@@ -182,7 +211,7 @@ class _Reader:
     def _read_older(self, older: Segment, boot: bytes | None) -> None:
         """Finds the copies in a segment that is not written any more."""
         found = self._found
-        source = _Source(self._files, self._folder, older.serial, self._incarnation)
+        source = self._segment(older.serial)
         found.segments[older.serial] = Segment(older.serial, older.end, older.synced)
         if not source.is_there:
             self._add_damage(source, 0, older.end, "the file is missing", by_power_loss=False)
@@ -205,8 +234,9 @@ class _Reader:
 
     def _read_tail(self, source: _Source, *, is_newest: bool) -> None:
         """Goes on from the state with all records of a segment."""
-        found, data, end = self._found, source.data, len(source.data)
+        found, data = self._found, source.data
         checked, synced = source.head.checkpoint_end if source.head else 0, 0
+        end = max(source.end, min(checked, len(data)))
         if source.head is None:
             self._add_damage(source, 0, min(_HEAD, end), "the head of the segment is wrong", by_power_loss=False)
         elif end < checked:
@@ -229,7 +259,7 @@ class _Reader:
                 at += 0 if record.kind in (layout.KIND_MESSAGE, layout.KIND_RELEASE) else record.size
             elif at < end:
                 following = records.find(data, at + 8, source.stamp)
-                if following < 0 and self._ends_torn(source, at, checked, is_newest=is_newest):
+                if following < 0 and self._ends(source, at, max(checked, synced), is_newest=is_newest):
                     end = at
                     break
                 holes.append((at, (end if following < 0 else following) - at))
@@ -239,7 +269,8 @@ class _Reader:
             by_power = loose and hole >= max(checked, synced)
             self._add_damage(source, hole, length, "the records are wrong", by_power_loss=by_power)
             if hole + length == end and not by_power:
-                self._guess(source, hole, checked)
+                self._guess(source, hole, end, checked)
+        end = max(at, end)  # the zeros at the end of the last record
         found.numbers_known = found.last_number
         found.is_cut = end < max(checked, _HEAD)
         if source.head is None and found.is_cut:
@@ -258,18 +289,22 @@ class _Reader:
             self._found.index.expect(self._found.last_number + 1, number)
             self._found.last_number = number
 
-    def _ends_torn(self, source: _Source, at: int, checked: int, *, is_newest: bool) -> bool:
-        """Returns whether a segment ends in a record that was not written in full."""
-        left = len(source.data) - at
+    def _ends(self, source: _Source, at: int, checked: int, *, is_newest: bool) -> bool:
+        """Returns whether the records end here, maybe with one that was not written in full."""
+        if not is_newest or at < checked or source.is_whole:
+            return False
+        if source.is_end(at):
+            return True
+        left = source.end - at
         claim = records.claim(source.data, at, source.stamp)
-        if not is_newest or at < checked or not (left < layout.HEAD_BYTES or (claim and claim[1] > left)):
+        if not (left < layout.HEAD_BYTES or (claim and claim[1] > left)):
             return False
         self._found.torn = left
         return True
 
-    def _guess(self, source: _Source, at: int, checked: int) -> None:
+    def _guess(self, source: _Source, at: int, end: int, checked: int) -> None:
         """The last records of a segment are damaged: names the messages that can have been there."""
-        left = len(source.data) - at
+        left = end - at
         claim = records.claim(source.data, at, source.stamp)
         if at < checked or (claim and claim[0] != layout.KIND_MESSAGE):
             return
@@ -280,6 +315,17 @@ class _Reader:
     def _add_damage(self, source: _Source, offset: int, length: int, text: str, *, by_power_loss: bool) -> None:
         self._found.damage.append(Damage(source.path, offset, length, text, by_power_loss))
         self._found.spoiled.add(source.serial)
+
+
+def _written(file: File, size: int) -> int:
+    """Returns where the zeros begin that a file ends with."""
+    while size:
+        begin = (size - 1) // _PIECE * _PIECE
+        left = len(file.read_at(begin, size - begin).rstrip(b"\0"))
+        if left:
+            return begin + left
+        size = begin
+    return 0
 
 
 def _records_max(source: _Source, state: Checkpoint) -> int:

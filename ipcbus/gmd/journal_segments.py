@@ -53,28 +53,32 @@ class SegmentHead(NamedTuple):
     boot: bytes
     checkpoint_end: int
     capacity: int
+    version: int = layout.VERSION
+    """Of the layout."""
 
     def pack(self) -> bytes:
         """Returns the bytes of the head."""
         head = np.zeros(1, _HEAD)
-        head["magic"] = layout.SEGMENT_MAGIC
-        for name, value in self._asdict().items():
-            head[name] = np.void(value) if name == "boot" else value
+        fields = self._asdict() | {"boot": np.void(self.boot)}
+        head["magic"] = layout.SEGMENT_MAGIC + b"%d" % fields.pop("version")
+        for name, value in fields.items():
+            head[name] = value
         data = head.tobytes()[:_CRC_AT]
         return data + checksum(data).to_bytes(4, "little")
 
     @classmethod
     def unpack(cls, data: bytes) -> SegmentHead | None:
-        """Returns the head of a segment; None if it is damaged."""
+        """Returns the head of a segment, of any version; None if it is damaged."""
         if len(data) < _HEAD.itemsize or checksum(data[:_CRC_AT]) != int.from_bytes(data[_CRC_AT:64], "little"):
             return None
         head = np.frombuffer(data, _HEAD, 1)[0]
-        if head["magic"] != layout.SEGMENT_MAGIC:
+        magic = bytes(head["magic"])
+        if magic[:-1] != layout.SEGMENT_MAGIC or not magic[-1:].isdigit():
             return None
         incarnation, serial, base, end, capacity = (
             int(head[name]) for name in ("incarnation", "serial", "base", "checkpoint_end", "capacity")
         )
-        return cls(incarnation, serial, base, bytes(head["boot"]), end, capacity)
+        return cls(incarnation, serial, base, bytes(head["boot"]), end, capacity, int(magic[-1:]))
 
     @property
     def numbers_end(self) -> int:

@@ -15,13 +15,20 @@ class MemoryArea(CopyArea):
     def durable_number(self) -> int:
         """The number of the last message: memory has no further durability."""
 
-    def save(self, mode: int, timeout_ns: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
+    def save(self, mode: int, place: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
         """See `SenderArea`."""
 
     def unsave(self, number: int) -> None:
         """See `SenderArea`."""
 
     def release(self, first: int, last: int) -> None:
+        """See `SenderArea`."""
+
+    @property
+    def has_unwritten_releases(self) -> bool:
+        """See `SenderArea`; nothing is written."""
+
+    def write_releases(self) -> None:
         """See `SenderArea`."""
 
     def note(self, payload: bytes) -> None:
@@ -31,6 +38,9 @@ class MemoryArea(CopyArea):
         """See `SenderArea`; an area in memory is always new."""
 
     def sync(self) -> None:
+        """See `SenderArea`."""
+
+    def check(self) -> None:
         """See `SenderArea`."""
 
     def close(self) -> None:

@@ -11,6 +11,8 @@ cdef class OrderedAcks:
     cdef bint confirms, any_is_enough
     cdef uint64_t confirmed_first, confirmed_last   # a run of messages to be reported as delivered; 0: none
 
+    cdef bint knows(self, object peer, uint64_t instance) except? True
+    cdef object find(self, object peer, uint64_t instance)
     cdef bint take(
         self, object peer, uint64_t instance, uint64_t incarnation, uint64_t first, uint64_t last, uint64_t last_number
     ) except? True

@@ -84,19 +84,26 @@ cdef class OrderedAcks:
         self.confirmed_first = 0
         return found
 
+    cdef bint knows(self, object peer, uint64_t instance) except? True:
+        """Returns whether acknowledgements of this receiver come this way."""
+        return self.is_ready and self.find(peer, instance) is not None
+
+    cdef object find(self, object peer, uint64_t instance):
+        for each in self.receivers:
+            if (<_Receiver>each).instance == instance and (<_Receiver>each).peer == peer:
+                return each
+        return None
+
     cdef bint take(
         self, object peer, uint64_t instance, uint64_t incarnation, uint64_t first, uint64_t last, uint64_t last_number
     ) except? True:
-        cdef _Receiver receiver = None
+        cdef _Receiver receiver
         cdef _Name name
         cdef AckNote note
         cdef uint64_t low = last + 1
         if not self.is_ready or incarnation != self.incarnation or last > last_number:
             return False
-        for each in self.receivers:
-            if (<_Receiver>each).instance == instance and (<_Receiver>each).peer == peer:
-                receiver = <_Receiver>each
-                break
+        receiver = self.find(peer, instance)
         if receiver is None or first > receiver.name.floor + 1:
             return False
         name = receiver.name

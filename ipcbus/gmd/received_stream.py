@@ -41,6 +41,16 @@ class StreamUser(Protocol):
         """Opens or closes the gate as the state of the stream says."""
 
 
+class Withholding(Protocol):
+    """What was lost in a session that is over, as long as it may come again."""
+
+    def cover(self, opening: int, first: int, last: int) -> None:
+        """Takes note that a message which was sent again had these topic numbers in an opening."""
+
+    def report_losses(self) -> bool:
+        """Reports what did not come again; returns whether more losses of the session may be found."""
+
+
 class ReceivedStream:
     """The state of one sender and incarnation at a receiver."""
 
@@ -64,6 +74,10 @@ class ReceivedStream:
         """Messages that are given up, of which the source is informed next."""
         self.ordered = AcknowledgedFloor(area.record, sender, incarnation)
         """Takes acknowledgements that come in order; `take_over` ends its work."""
+        self.opening: int | None = None
+        """The opening of the sender's area by the newest source that there was; None before the first one."""
+        self.withholding: list[Withholding] = []
+        """Earlier users whose losses may come again."""
         self.user: StreamUser | None = None
         """What delivers the messages now."""
         self.user_order = 0
@@ -195,9 +209,7 @@ class ReceivedStream:
 
     def skip_done(self) -> None:
         """Steps over numbers that are done."""
-        found = self.done.within(self.next_number, self.next_number)
-        if found:
-            self.next_number = self.done.within(self.next_number, NUMBER_MAX)[0][1] + 1
+        self.next_number = self.done.behind(self.next_number)
 
     def pass_over(self, following: int) -> None:
         """Goes on at a number; those before it that are not done are holes."""
@@ -215,7 +227,7 @@ class ReceivedStream:
     def begin_again_at(self, number: int) -> None:
         """Forgets what is known of a number and those after it: the source has not given them yet.
 
-        That is so when the source lost messages in a power loss, and gives their numbers again.
+        That is so when an older copy of the source's area was put back, which gives their numbers again.
         """
         self.unsettle(0, NUMBER_MAX)
         if self.acknowledged.highest >= number:
@@ -223,6 +235,11 @@ class ReceivedStream:
             self.done.remove(number, NUMBER_MAX)
             self._is_dirty = True
         self.go_back(number)
+
+    def report_losses(self) -> None:
+        """Has what was lost in earlier sessions, and did not come again, reported."""
+        waiting, self.withholding = self.withholding, []
+        self.withholding += [each for each in waiting if each.report_losses()]
 
     def wanted_holes(self) -> Iterator[tuple[int, int]]:
         """Yields the holes that do not wait for the end of a backoff."""
@@ -287,6 +304,10 @@ class ReceivedStreams:
             found = ReceivedStream(sender, incarnation, self._area, self._settings)
             self._streams[sender, incarnation] = found
         return found
+
+    def failing(self) -> Iterator[str]:
+        """Yields why streams cannot be recorded."""
+        return (stream.failing for stream in list(self._streams.values()) if stream.failing)
 
     def record(self) -> bool:
         """Records what is done in all streams, before the receiver closes; returns False if the area refuses."""

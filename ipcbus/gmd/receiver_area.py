@@ -43,6 +43,13 @@ class ReceiverArea(Protocol):
             GmdError: the system refuses; the area failed for good.
         """
 
+    def check(self) -> None:
+        """Looks whether the files of the area are still there; called from time to time.
+
+        Raises:
+            GmdError: they were removed; the area failed for good, and each later `record` raises this error.
+        """
+
     def close(self) -> None:
         """Closes the area; a second call does nothing."""
 
@@ -72,6 +79,9 @@ class MemoryReceiverArea:
         self._streams.pop((sender, incarnation), None)
 
     def sync(self) -> None:
+        """See `ReceiverArea`."""
+
+    def check(self) -> None:
         """See `ReceiverArea`."""
 
     def close(self) -> None:

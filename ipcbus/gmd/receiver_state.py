@@ -11,17 +11,18 @@ time, and calls:
 * `acknowledge` and `refuse` as the application decides, also after the session ended;
 * `turn` when it is due and after these calls;
 * `take` after each of these calls, until it returns None or the application has no room;
-* at the end of the session `end`, then `take` until it returns None, then `detach`; `leave` gives the last message.
+* at the end of the session `end`, then `take` until it returns None, then `detach`; `leave` gives the last message;
+* after that `turn` while it `withholds` losses, which may come again from the area, and `take` on `has_losses`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber
-from ipcbus.gmd.held_messages import GaveUp, HeldMessages, LiveMessage, Loss, ResentMessage
+from ipcbus.gmd.held_messages import GaveUp, HeldMessages, LiveMessage, Loss
+from ipcbus.gmd.ready_messages import ReadyMessages, single
 from ipcbus.wire import gmd_messages
 from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.gmd_messages import Delete, Next, Registered, Resent
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
     from ipcbus.gmd.gmd_settings import ReceiverSettings
     from ipcbus.gmd.held_messages import ReceivedItem
     from ipcbus.gmd.received_stream import ReceivedStream, ReceivedStreams
-    from ipcbus.wire.gmd_messages import Entry, GmdAnswer
+    from ipcbus.wire.gmd_messages import GmdAnswer
+    from ipcbus.wire.resent_entries import Entry, ResentEntries
 
 _RETRY_NS = 1_000_000
 """Time in ns after which a channel without room is tried again."""
 _FAILING_NS = 100_000_000
 """Time in ns after which an area that refused to record is tried again."""
+_LOOK_NS = 1_000_000_000
+"""Time in ns after which withheld losses are looked at again while a source sends messages again."""
 _TALK_NS = 500_000_000
 """Two GMD_NEXT within this time are one."""
 
@@ -60,7 +64,7 @@ class Gate(Protocol):
     is_open: bool
     """Whether messages may pass."""
     next_number: int
-    """The number that may pass next; counted up by the gate while it is open."""
+    """The number that may pass next; counted up by the gate while it is open. Lower ones may be acknowledged."""
 
 
 class GmdReceiver:
@@ -99,10 +103,12 @@ class GmdReceiver:
         self.is_registered = False
         """Whether the source knows the receiver on this channel."""
         self._held = HeldMessages(settings.held_messages_max, settings.held_bytes_max)
-        self._ready: deque[ReceivedItem] = deque()
-        self._ready_bytes = 0
+        self._ready = ReadyMessages()
         self._wanted = NumberRanges()
+        self.opening = 0
+        """The opening of the source's area; topic numbers of this session are those of its messages."""
         self._catch_up = 0  # messages below this number come before all live ones
+        self._only_resent = 0  # of live messages below this number, some may have been deleted before it registered
         self._seen = 0  # the number after the highest one that is known to exist
         self._wants_tail = False
         self._asked: tuple[int, int | None] | None = None
@@ -110,6 +116,12 @@ class GmdReceiver:
         self._register_ns = now_ns
         self._next_said = (0, 0)
         self._is_detached = False
+        self.withholds = False
+        """Whether it has left the stream, and does not report losses yet."""
+        self._report_ns = 0
+        self._has_ended = False
+        self.has_losses: Callable[[], object] = lambda: None
+        """Called when losses that were withheld are to be taken."""
         gate.is_open = False
         self.duplicates = 0
         """Messages that came again after they were done."""
@@ -161,28 +173,33 @@ class GmdReceiver:
     def loss(self, first: int, last: int) -> Verdict:
         """Takes a loss of the topic; returns DELIVER or HELD. It is reported as far as no resent message covers it."""
         self._begin_call()
-        if self.is_plain or self._is_detached:
+        if self.is_plain or (self._is_detached and self.stream is None):
             return self._pass_behind(Loss(first, last))
         self._wants_tail |= self._held.add_loss(first, last)
-        self._go_on()
+        if self._is_detached and not self.withholds:
+            self.report_losses()
+        else:
+            self._go_on()
         return Verdict.HELD
 
     def _pass_behind(self, item: LiveMessage | Loss) -> Verdict:
         """Lets something pass behind what is ready."""
         if not self._ready:
             return Verdict.DELIVER
-        self._put(item)
+        self._ready.put(item)
         return Verdict.HELD
 
     def take(self) -> ReceivedItem | None:
-        """Returns what the user has to deliver next; None when there is nothing, and live messages may pass again."""
+        """Returns what the user has to deliver next; None when there is nothing, and live messages may pass again.
+
+        Entries come again until the user has taken all of them.
+        """
         while self._ready:
-            item = self._ready.popleft()
-            if isinstance(item, LiveMessage | ResentMessage):
-                self._ready_bytes -= _size(item)
+            item = self._ready.take()
             if not self._ready:
                 self._go_on()
-            return item
+            if item is not None:
+                return item
         return None
 
     # ------------------------------------------------------------------ the application
@@ -234,9 +251,11 @@ class GmdReceiver:
         stream = self._streams.of(message.sender, message.incarnation)
         if stream is not self.stream:
             if stream.user_order > self._order:  # an answer from before the sender's restart, read after a later one
-                self.detach()
+                self.stream, self.opening = stream, message.opening
+                self._leave(stream)
                 return
-            self._attach(stream, message.next)
+            self._attach(stream, message.opening, message.next)
+        self.opening = message.opening
         stream.unsettle(0, NUMBER_MAX)
         stream.drop_below(message.low)
         for first, last in stream.acknowledged:
@@ -244,17 +263,19 @@ class GmdReceiver:
         for first, last in stream.wanted_holes():
             self._wanted.add(first, last)
 
-    def _attach(self, stream: ReceivedStream, following: int) -> None:
+    def _attach(self, stream: ReceivedStream, opening: int, following: int) -> None:
         """Goes on with a stream; messages below `following` come before all live ones."""
         if self.stream is not None:
-            self._go_back()
+            self._ready.go_back(self.stream)
             self.stream.user = None
             self._wanted.clear()
         if stream.user is not None:
             stream.user.detach()
         self.stream, stream.user, stream.user_order = stream, self, self._order
-        stream.begin_again_at(following)
-        self._catch_up = following
+        if stream.opening != opening:  # else another session of this source may have brought what is behind
+            stream.opening = opening
+            stream.begin_again_at(following)
+        self._catch_up = self._only_resent = following
 
     def _resent(self, stream: ReceivedStream, message: Resent, now_ns: int) -> None:
         reached = message.first
@@ -262,10 +283,11 @@ class GmdReceiver:
             if reached <= stream.next_number < message.next:
                 stream.pass_over(message.next)
         else:
-            for entry in message.entries:
-                self._nothing(stream, reached, entry.number - 1)
-                self._take_entry(stream, entry)
-                reached = entry.number + 1
+            entries = message.entries
+            if entries:
+                self._nothing(stream, reached, entries.first - 1)
+                reached = entries.last + 1
+                self._take_entries(stream, entries)
             self._nothing(stream, reached, message.next - 1)
         covered = min(message.next, stream.next_number) - 1
         if message.first <= covered:
@@ -289,12 +311,26 @@ class GmdReceiver:
         if first <= last:
             stream.settle(first, last)
 
+    def _take_entries(self, stream: ReceivedStream, entries: ResentEntries) -> None:
+        """Takes messages that came again; a run of the next ones stays as it came."""
+        for opening, *part in entries.topic_ranges():
+            for each in (self, *stream.withholding):
+                each.cover(opening, *part)
+        stream.unsettle(entries.first, entries.last)
+        if entries.is_run and entries.first == stream.next_number > stream.done.highest:
+            stream.next_number = entries.last + 1
+            self.resent += len(entries)
+            self._ready.put(entries)
+            return
+        reached = entries.first
+        for entry in entries:
+            self._nothing(stream, reached, entry.number - 1)
+            self._take_entry(stream, entry)
+            reached = entry.number + 1
+
     def _take_entry(self, stream: ReceivedStream, entry: Entry) -> None:
         number = entry.number
-        stream.unsettle(number, number)
         is_late = number in stream.holes
-        if entry.topic_numbers is not None:
-            self._held.cover(*entry.topic_numbers)
         if number == stream.next_number:
             stream.next_number += 1
             stream.skip_done()
@@ -304,7 +340,7 @@ class GmdReceiver:
             self._acknowledge_again(stream, number)
             return
         self.resent += 1
-        self._put(ResentMessage(*entry, is_late))
+        self._ready.put(single(entry, self.opening, is_late=is_late))
 
     def _acknowledge_again(self, stream: ReceivedStream, number: int) -> None:
         """Treats a message that is not expected: an acknowledgement may have been lost."""
@@ -314,15 +350,11 @@ class GmdReceiver:
 
     def _deleted(self, stream: ReceivedStream, message: Delete) -> None:
         ranges = NumberRanges(message.ranges)
-        waiting, self._ready = self._ready, deque()
-        for item in waiting:
-            if isinstance(item, LiveMessage | ResentMessage) and item.number in ranges:
-                stream.holes.add(item.number, item.number)
-                self._ready_bytes -= _size(item)
-            else:
-                self._ready.append(item)
+        for number in self._ready.withdraw(ranges, self.opening):
+            stream.holes.add(number, number)
         for first, last in message.ranges:
-            self._ready.extend(GaveUp(*part) for part in stream.done.without(first, last))
+            for part in stream.done.without(first, last):
+                self._ready.put(GaveUp(*part))
             stream.settle(first, last)
             self._wanted.remove(first, last)
 
@@ -344,7 +376,7 @@ class GmdReceiver:
     def _go_on(self) -> None:
         """Moves what is in order to `take`, and finds out what is missing."""
         stream = self.stream
-        if stream is not None and not self._is_detached and not stream.failing:
+        if stream is not None and not self._is_detached and not self.withholds and not stream.failing:
             if stream.next_number < self._catch_up:
                 self._wanted.add(stream.next_number, self._catch_up - 1)
             while self._held and self._may_pass(stream):
@@ -352,13 +384,15 @@ class GmdReceiver:
                     self._pass(stream, item)
             if not self._held and stream.next_number < self._seen:
                 self._wanted.add(stream.next_number, self._seen - 1)
+            if stream.withholding and self.is_registered and stream.next_number >= self._catch_up:
+                stream.report_losses()
         self.update_gate()
 
     def _may_pass(self, stream: ReceivedStream) -> bool:
         """Returns whether the front item is in order; notes what is missing before it."""
         message, number = self._held.front, self._held.first_number
         if message is not None and message.number and message.number <= stream.next_number:
-            return True
+            return message.number < stream.next_number or message.number >= self._only_resent
         if stream.next_number < self._catch_up:
             return False
         if message is not None and not message.number:
@@ -377,12 +411,7 @@ class GmdReceiver:
                 return
             stream.next_number += 1
             stream.skip_done()
-        self._put(item)
-
-    def _put(self, item: LiveMessage | ResentMessage | Loss) -> None:
-        self._ready.append(item)
-        if not isinstance(item, Loss):
-            self._ready_bytes += _size(item)
+        self._ready.put(item)
 
     def _begin_call(self) -> None:
         """Takes over how far the gate and acknowledgements in order are."""
@@ -405,9 +434,9 @@ class GmdReceiver:
                 is_open = False
             if stream is not None and stream.done.highest >= stream.next_number:
                 is_open = False
-        if is_open and stream is not None:
+        if stream is not None:
             gate.next_number = stream.next_number
-            if self.is_registered and not self.is_plain and not self._wanted:
+            if self.is_registered and not self.is_plain and not self._is_detached:
                 stream.go_on_in_order()
         gate.is_open = is_open
 
@@ -425,7 +454,7 @@ class GmdReceiver:
         """
         self._begin_call()
         if self.is_plain or self._is_detached:
-            return FOREVER_NS
+            return self._wait_to_report(now_ns) if self.withholds else FOREVER_NS
         stream = self.stream
         is_recorded = stream is None or stream.record()
         if not self.is_registered:
@@ -474,8 +503,8 @@ class GmdReceiver:
             self._ask_interval_ns = min(2 * self._ask_interval_ns, settings.ask_interval_max_ns)
         else:
             self._ask_interval_ns = settings.ask_interval_ns
-        if self._ready_bytes >= settings.request_bytes:
-            return FOREVER_NS  # until `take` has made room, after which `turn` is called
+        if self._ready.bytes >= settings.request_bytes:
+            return now_ns + _RETRY_NS  # `take` may make room in the meantime
         first, last = self._wanted.front if self._wanted else (stream.next_number, None)
         message = gmd_messages.resend_request(
             self.topic, self.instance, stream.incarnation, first, last, settings.request_bytes
@@ -488,24 +517,54 @@ class GmdReceiver:
     # ------------------------------------------------------------------ the end
 
     def end(self) -> None:
-        """The session is over: what waits is delivered as far as it is in order, and losses are reported.
+        """The session is over: what waits is delivered as far as it is in order.
 
-        Guaranteed messages behind a gap come again when the source sends again.
+        Guaranteed messages in a gap and behind it come again when the source sends again.
         """
         self._begin_call()
+        self._has_ended = True
         if not self._is_detached:
             self._end_holding()
         self._gate.is_open = False
 
     def _end_holding(self) -> None:
-        stream = self.stream
+        stream, losses = self.stream, list[Loss]()
+        self.withholds = stream is not None and not self.is_plain
         while self._held:
             for item in self._held.pop():
-                if isinstance(item, Loss) or not item.number or self.is_plain:
-                    self._put(item)
+                if isinstance(item, Loss) and self.withholds:
+                    losses.append(item)
+                elif isinstance(item, Loss) or not item.number or self.is_plain:
+                    self._ready.put(item)
                 elif stream is not None and item.number <= stream.next_number and not self._is_detached:
                     self._pass(stream, item)
+        for loss in losses:
+            self._held.add_loss(loss.first, loss.last)
         self._wants_tail = False
+
+    def cover(self, opening: int, first: int, last: int) -> None:
+        """Takes note that a message which was sent again had these topic numbers in an opening."""
+        if opening == self.opening:
+            self._held.cover(first, last)
+
+    def report_losses(self) -> bool:
+        """Lets `take` return the losses that no resent message covers; returns whether the session goes on."""
+        self.withholds = False
+        while self._held:
+            for item in self._held.pop():
+                self._ready.put(item)
+        self.has_losses()
+        return not self._has_ended
+
+    def _wait_to_report(self, now_ns: int) -> int:
+        """Reports losses when the sender does not return for long; returns when to call again."""
+        stream = self.stream
+        if not self._report_ns:
+            self._report_ns = now_ns + self._settings.return_ns
+        if stream is None or (now_ns >= self._report_ns and stream.user is None):
+            self.report_losses()
+            return FOREVER_NS
+        return max(self._report_ns, now_ns + _LOOK_NS)
 
     def detach(self) -> None:
         """Leaves the stream to another machine, or for good.
@@ -515,34 +574,22 @@ class GmdReceiver:
         self._begin_call()
         if self._is_detached:
             return
+        stream = self.stream
+        self._leave(stream)
+        if stream is not None:
+            self._ready.go_back(stream)
+            stream.record()
+            stream.user = None
+
+    def _leave(self, stream: ReceivedStream | None) -> None:
+        """Delivers nothing more; losses wait in the stream for messages that a later session brings."""
         self._is_detached = True
         self._end_holding()
-        self._go_back()
         self._gate.is_open = False
-        if self.stream is not None:
-            self.stream.record()
-            self.stream.user = None
+        self.withholds = self.withholds and bool(self._held or not self._has_ended)
+        if stream is not None and self.withholds:
+            stream.withholding.append(self)
 
     def leave(self) -> bytes | None:
         """Returns the message that says to the source that the receiver is closed; None if it need not know."""
         return gmd_messages.leave(self.topic, self.instance) if self.is_registered and not self.is_plain else None
-
-    def _go_back(self) -> None:
-        """Gives back to the stream what was not delivered."""
-        stream = self.stream
-        if stream is None:
-            return
-        left: deque[ReceivedItem] = deque()
-        self._ready_bytes = 0
-        for item in self._ready:
-            if not isinstance(item, LiveMessage | ResentMessage) or not item.number:
-                left.append(item)
-            elif isinstance(item, ResentMessage) and item.is_late and item.number not in stream.done:
-                stream.holes.add(item.number, item.number)
-            elif item.number not in stream.done:
-                stream.go_back(item.number)
-        self._ready = left
-
-
-def _size(item: LiveMessage | ResentMessage) -> int:
-    return item.size if isinstance(item, LiveMessage) else len(item.block) + len(item.data)

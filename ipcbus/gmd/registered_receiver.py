@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ipcbus.errors import GmdAreaDamaged
 from ipcbus.gmd.gmd_settings import FOREVER_NS
 from ipcbus.wire import gmd_messages
-from ipcbus.wire.gmd_messages import END_OF_ANSWER, MAY_COME_LATER
+from ipcbus.wire.gmd_messages import END_OF_ANSWER, MAY_COME_LATER, Ack, Leave, Nack, Register
 from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from ipcbus.gmd.expected_names import ExpectedName
     from ipcbus.gmd.gmd_settings import SenderSettings
-    from ipcbus.gmd.sender_area import SavedMessage, SenderArea
-    from ipcbus.wire.gmd_messages import ResendRequest
+    from ipcbus.gmd.sender_area import PlaceRun, SavedMessage, SenderArea
+    from ipcbus.wire.gmd_messages import GmdRequest, ResendRequest
 
     Detail: TypeAlias = Callable[[int, int], int]
     SendControl: TypeAlias = Callable[[Hashable, bytes, bool], bool]
@@ -129,23 +129,39 @@ class RegisteredReceiver:
         return message, size
 
 
+def may_be_said(message: GmdRequest, area: SenderArea) -> bool:
+    """Returns whether a registered receiver may say this: of this incarnation, and of numbers that were given."""
+    if isinstance(message, Leave | Register):
+        return True
+    heard = message.ranges[-1][1] if isinstance(message, Ack) else message.number if isinstance(message, Nack) else 0
+    return message.incarnation == area.incarnation and heard <= area.last_number
+
+
+def whole_copy(area: SenderArea, number: int) -> SavedMessage | None:
+    """Returns the copy of a message; None if it is released or damaged."""
+    try:
+        return area.load(number)
+    except GmdAreaDamaged:
+        return None
+
+
 class ResentBuilder:
     """Makes GMD_RESENT messages from the copies of an area."""
 
     def __init__(
         self,
         area: SenderArea,
-        topic_numbers: Callable[[int], tuple[int, int] | None],
+        place_run: PlaceRun,
         damaged: Callable[[int], object],
     ) -> None:
         """Makes a builder.
 
         Args:
             area: has the copies.
-            topic_numbers: returns the topic numbers of a message that this session sent.
+            place_run: returns where a message stood in its topic.
             damaged: gets the number of each damaged copy.
         """
-        self._area, self._topic_numbers, self._damaged = area, topic_numbers, damaged
+        self._area, self._place_run, self._damaged = area, place_run, damaged
         self.messages = 0
         """Messages that were sent again."""
         self.bytes = 0
@@ -174,41 +190,23 @@ class ResentBuilder:
         else:
             following = later[0][0] if later else following
             for begin, end in name.owed.within(first, following - 1):
-                found, reached = self._load(begin, end, bytes_max - size)
+                found, count, length, reached = self._load(begin, end, max(1, bytes_max - size))
                 entries += found
-                size += sum(map(len, found))
+                size += length
+                self.messages += count
                 if reached <= end or size >= bytes_max:
                     following = reached
                     break
-        self.messages += len(entries)
         self.bytes += size
         bits |= detail(following, size)
         incarnation = self._area.incarnation
         message = gmd_messages.resent(receiver.topic, receiver.instance, incarnation, first, following, bits, entries)
         return message, following, size
 
-    def _load(self, first: int, last: int, bytes_max: int) -> tuple[list[bytes], int]:
-        """Returns entries of the first messages of a range, and the number behind them."""
-        # Entries without data have a size, too.
-        last = min(last, first + max(0, bytes_max // gmd_messages.ENTRY_HEADER - 1))
+    def _load(self, first: int, last: int, bytes_max: int) -> tuple[list[bytes], int, int, int]:
+        """Returns entries of the first messages of a range; see `SenderArea.entries`."""
         try:
-            found = self._area.load_range(first, last, max(1, bytes_max))
+            return self._area.entries(first, last, bytes_max, self._place_run)
         except GmdAreaDamaged:
-            return self._load_one(first), first + 1
-        if not found:
-            return [], last + 1
-        size = sum(len(each.block) + len(each.data) for each in found)
-        reached = found[-1].number + 1 if size >= bytes_max or found[-1].number < last else last + 1
-        return [self._entry(each) for each in found], reached
-
-    def _load_one(self, number: int) -> list[bytes]:
-        try:
-            found = self._area.load(number)
-        except GmdAreaDamaged:
-            self._damaged(number)
-            return []
-        return [] if found is None else [self._entry(found)]
-
-    def _entry(self, message: SavedMessage) -> bytes:
-        numbers = self._topic_numbers(message.number)
-        return gmd_messages.entry(message.number, message.send_time_ns, numbers, message.block, message.data)
+            self._damaged(first)
+            return [], 0, 0, first + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.gmd import journal_layout as layout
-from ipcbus.gmd.journal_records import pack, segment_stamp
+from ipcbus.gmd.journal_records import end_mark, pack, segment_stamp
 from ipcbus.gmd.journal_segments import SegmentHead
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SegmentBuilder:
             self._end,
             message.number,
             first=message.send_time_ns,
-            second=message.timeout_ns,
+            second=message.place,
             mode=message.mode,
             block=message.block,
             body=message.data,
@@ -46,7 +46,7 @@ class SegmentBuilder:
         self._add(record)
 
     def finish(self, boot: bytes, capacity: int) -> tuple[bytes, int]:
-        """Returns the bytes, and the capacity of the segment: a state that is large makes it larger.
+        """Returns the bytes, with an end mark, and the capacity: a state that is large makes the segment larger.
 
         Args:
             boot: see `Files.boot_id`.
@@ -56,7 +56,7 @@ class SegmentBuilder:
         self._add(pack(layout.KIND_CHECKPOINT, self._stamp, self._end, last, body=self._state))
         capacity = min(max(capacity, 4 * self._end), (1 << 32) - 1)
         head = SegmentHead(self._incarnation, self._serial, last + 1, boot, self._end, capacity)
-        return b"".join((head.pack(), *self._pieces)), capacity
+        return b"".join((head.pack(), *self._pieces, end_mark(self._stamp, self._end))), capacity
 
     def _add(self, record: bytes) -> None:
         self._pieces.append(record)

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from typing_extensions import Buffer
+
+    PlaceRun: TypeAlias = Callable[[int], tuple[int, int | None, int]]
+    """Returns the opening of the area that sent a message; its place, or None if it is the one of the record; and the
+    last of the messages with this opening, and with this answer to the question for the place."""
 
 
 class SavedMessage(NamedTuple):
@@ -17,8 +22,8 @@ class SavedMessage(NamedTuple):
     """GMD number, from 1 on."""
     mode: int
     """`SOME` or `ALL`."""
-    timeout_ns: int
-    """After this time without the acknowledgements the message fails, in ns; 0: never."""
+    place: int
+    """The place in its topic that its source expected (`wire.topic_places`)."""
     send_time_ns: int
     """When the message was sent for the first time, in ns since the epoch."""
     block: bytes
@@ -75,12 +80,12 @@ class SenderArea(Protocol):
     def durable_number(self) -> int:
         """Messages up to this number are synced to the disk."""
 
-    def save(self, mode: int, timeout_ns: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
+    def save(self, mode: int, place: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
         """Saves a copy of a message, and returns its number: `last_number` + 1.
 
         Args:
             mode: `SOME` or `ALL`.
-            timeout_ns: see `SavedMessage`.
+            place: see `SavedMessage`.
             send_time_ns: see `SavedMessage`.
             block: the header block; empty without headers.
             data: the value.
@@ -104,20 +109,40 @@ class SenderArea(Protocol):
             GmdAreaDamaged: the copy contradicts its checksum.
         """
 
-    def load_range(self, first: int, last: int, bytes_max: int) -> list[SavedMessage]:
-        """Returns the unreleased messages of a range, in order.
+    def entries(self, first: int, last: int, bytes_max: int, place_run: PlaceRun) -> tuple[list[bytes], int, int, int]:
+        """Returns the unreleased messages of a range as entries of a GMD_RESENT, in order.
 
         Args:
             first: number of the first message.
             last: number of the last message.
-            bytes_max: the list ends before the message whose header block and value exceed this sum; but the first
-                message is always returned.
+            bytes_max: they end before the entry which exceeds this sum; but there is always a first one.
+            place_run: returns where a message stood in its topic.
+
+        Returns:
+            The bytes of the entries in parts, the number of entries, their bytes, and the number behind the range that
+            they answer for. It ends before a damaged copy.
+
+        Raises:
+            GmdAreaDamaged: the first copy contradicts its checksum.
         """
 
     def release(self, first: int, last: int) -> None:
         """Gives up the copies of a range of numbers; numbers without a copy are skipped.
 
         A crash brings back the copies of up to 64 calls after the last note: these messages are unreleased again.
+        """
+
+    @property
+    def has_unwritten_releases(self) -> bool:
+        """Whether releases wait to be written as one record with later ones."""
+
+    def write_releases(self) -> None:
+        """Writes these releases now, so that a crash does not bring the copies back, and readers of the files see it.
+
+        `unsave` cannot take back a message that was saved before.
+
+        Raises:
+            GmdError: the system refuses.
         """
 
     def note(self, payload: bytes) -> None:
@@ -135,6 +160,13 @@ class SenderArea(Protocol):
 
         Raises:
             GmdError: the system refuses; the area failed for good, and each later `save` raises this error.
+        """
+
+    def check(self) -> None:
+        """Looks whether the files of the area are still there; called from time to time.
+
+        Raises:
+            GmdError: they were removed; the area failed for good, and each later `save` raises this error.
         """
 
     def close(self) -> None:

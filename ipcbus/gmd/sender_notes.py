@@ -15,6 +15,9 @@ A note, little endian::
     CLOSE    first u64: the name does not have to acknowledge messages from this number on
     FORGET   the name is forgotten
     TIMEOUT  first u64, ns u64: messages from this number on have this delivery timeout
+    OPENING  first u64, opening u64: this opening of the area sent the messages from this number on
+    PLACE    number u64, place u64 (`wire.topic_places`): where the message stood in its topic, unlike in its record
+    SKIP     ranges: the name does not have to acknowledge these messages; another name may
 
 Name id 0 stands for "no receiver is expected": its messages wait for the first name. A range is first u64, last u64.
 """
@@ -29,7 +32,10 @@ from ipcbus.wire.control_messages import NUMBER_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-BEGIN, NAME, EXPECT, ACK, FAIL, CLOSE, FORGET, TIMEOUT = range(1, 9)
+BEGIN, NAME, EXPECT, ACK, FAIL, CLOSE, FORGET, TIMEOUT, OPENING, PLACE, SKIP = range(1, 12)
+
+PAIRS = (TIMEOUT, OPENING, PLACE)
+"""Notes with a number and what belongs to it."""
 
 RANGES_MAX: Final = 1000
 """Most ranges of one note."""
@@ -46,7 +52,7 @@ class Note(NamedTuple):
     name_id: int = 0
     error: int = 0
     ranges: tuple[tuple[int, int], ...] = ()
-    """First and last numbers; for CLOSE the number twice, for TIMEOUT number and time in ns."""
+    """First and last numbers; for CLOSE the number twice, for TIMEOUT, OPENING and PLACE the pair."""
     name: str = ""
     disconnect_mode: int = 0
 
@@ -73,7 +79,7 @@ def decode(payload: bytes) -> Note | None:
         return None
     kind, zero, error, name_id = _HEAD.unpack_from(payload)
     rest = payload[_HEAD.size :]
-    if zero or not BEGIN <= kind <= TIMEOUT:
+    if zero or not BEGIN <= kind <= SKIP:
         return None
     if kind == NAME:
         if len(rest) <= _NUMBER.size:
@@ -86,8 +92,8 @@ def decode(payload: bytes) -> Note | None:
     if len(rest) % _RANGE.size:
         return None
     ranges = tuple(_RANGE.iter_unpack(rest))
-    if kind in (CLOSE, TIMEOUT) and len(ranges) != 1:
+    if kind in (CLOSE, *PAIRS) and len(ranges) != 1:
         return None
-    if kind != TIMEOUT and not all(0 < first <= last <= NUMBER_MAX for first, last in ranges):
+    if kind not in PAIRS and not all(0 < first <= last <= NUMBER_MAX for first, last in ranges):
         return None
     return Note(kind, name_id, error, ranges)

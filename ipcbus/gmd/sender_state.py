@@ -3,7 +3,7 @@
 It has no clock and no lock. Its user holds the source's lock for guaranteed delivery, or uses it from one thread only,
 and calls:
 
-* `terms` before a message is saved whose mode or timeout differs from the one before;
+* `places.begin_sending` before a message is saved, and `terms` too if its mode or timeout differs from the one before;
 * `area.save`, then the session's send, and `area.unsave` if that raised; no call for each message;
 * `receive` for each message of guaranteed delivery that comes through a control channel, `lost_peer` when one ends;
 * `turn` when it is due, after these calls, and soon after messages were saved (what waits for it are deadlines, and
@@ -21,28 +21,29 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ipcbus.errors import GmdAreaDamaged, GmdError
+from ipcbus.errors import GmdError
 from ipcbus.gmd import sender_notes
 from ipcbus.gmd.delivery_modes import SOME
-from ipcbus.gmd.delivery_terms import Deadlines, DeliveryTerms
+from ipcbus.gmd.delivery_terms import Deadlines, DeliveryTerms, timeout_note
 from ipcbus.gmd.expected_names import ExpectedNames, without
 from ipcbus.gmd.gmd_events import Confirmed, GmdFailure, GmdStatus, Registration, Standing
 from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber, ZeroReceivers
+from ipcbus.gmd.message_places import MessagePlaces
 from ipcbus.gmd.ordered_names import OrderedNames
-from ipcbus.gmd.registered_receiver import RegisteredReceiver, ResentBuilder
+from ipcbus.gmd.registered_receiver import RegisteredReceiver, ResentBuilder, may_be_said, whole_copy
 from ipcbus.wire import gmd_messages
 from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.gmd_messages import Ack, Leave, Nack, Register, ResendRequest
 from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Hashable, Iterable
 
     from ipcbus.gmd.expected_names import ExpectedName, Ranges
     from ipcbus.gmd.gmd_events import GmdEvent
     from ipcbus.gmd.gmd_settings import SenderSettings
     from ipcbus.gmd.registered_receiver import SendControl
-    from ipcbus.gmd.sender_area import SavedMessage, SenderArea
+    from ipcbus.gmd.sender_area import SenderArea
     from ipcbus.wire.gmd_messages import GmdRequest
 
 _FULL_NS = 1_000_000
@@ -59,7 +60,7 @@ class GmdSender:
         settings: SenderSettings,
         now_ns: int,
         *,
-        topic_numbers: Callable[[int], tuple[int, int] | None] = lambda _: None,
+        opening: int,
     ) -> None:
         """Takes over what the area has; its messages are pending, and its names are waited for.
 
@@ -68,10 +69,12 @@ class GmdSender:
             topic: the session's number of the topic.
             settings: options of the source.
             now_ns: the time of the monotonic clock, as in all calls.
-            topic_numbers: returns first and last topic number of a message that this session sent; None for others.
+            opening: a random number of 64 bits, one for each opening of the area.
         """
         self.area, self.topic, self.settings = area, topic, settings
         self.names = ExpectedNames(area.note)
+        self.places = MessagePlaces(area, opening)
+        """Where the messages stand in their topics."""
         self._terms = DeliveryTerms()
         self._deadlines = Deadlines()
         self._kept = NumberRanges()
@@ -80,14 +83,14 @@ class GmdSender:
         self._events: deque[GmdEvent] = deque()
         self._receivers: dict[tuple[Hashable, int], RegisteredReceiver] = {}
         self._order: deque[RegisteredReceiver] = deque()
-        self._build = ResentBuilder(area, topic_numbers, lambda number: self._lose([(number, number)]))
+        self.builder = ResentBuilder(area, self.places.run, lambda number: self._lose([(number, number)]))
         self._check_ns = now_ns
         self.ordered = OrderedNames(area, confirms=settings.confirms)
         """Takes acknowledgements that come in order, in compiled code."""
         self.refused = 0
         """Registrations that were refused."""
         self.ignored = 0
-        """Messages of receivers that are not registered, or that belong to another incarnation."""
+        """Messages of receivers that are not registered, of another incarnation, or of numbers that were not given."""
         self._acknowledgements = 0
         self.failures = 0
         """Messages that failed, once for each receiver."""
@@ -113,8 +116,7 @@ class GmdSender:
         self._take_over()
         number = self.area.last_number + 1
         if timeout_ns != self._terms.current[1]:
-            timeout = ((number, timeout_ns),)
-            self.area.note(sender_notes.encode(sender_notes.Note(sender_notes.TIMEOUT, ranges=timeout)))
+            self.area.note(timeout_note(number, timeout_ns))
         self._terms.change(number, mode, timeout_ns)
 
     @property
@@ -212,9 +214,8 @@ class GmdSender:
         if found is None:
             return False
         for receiver in [each for each in self._receivers.values() if each.name is found]:
-            self._remove_receiver(receiver)
-            receiver.answers.append(gmd_messages.refused(self.topic, receiver.instance, gmd_messages.UNREGISTERED))
-            self._has_work(receiver)
+            self._remove_receiver(receiver)  # with what it has asked for: the name has nothing to answer from
+            self._refuse(receiver.peer, receiver.instance, gmd_messages.UNREGISTERED, now_ns)
         last = self.area.last_number
         self.names.close(found, last + 1)
         left = [*found.owed.within(1, last), *found.failed_within(1, last)]
@@ -249,7 +250,7 @@ class GmdSender:
             self._register(peer, message, now_ns)
             return
         receiver = self._receivers.get((peer, message.instance))
-        if receiver is None or (not isinstance(message, Leave) and message.incarnation != self.area.incarnation):
+        if receiver is None or not may_be_said(message, self.area):
             self.ignored += 1
             if not isinstance(message, Leave):
                 self._refuse(peer, message.instance, gmd_messages.UNREGISTERED, now_ns)
@@ -265,6 +266,10 @@ class GmdSender:
             )
         else:
             self._gone(receiver, now_ns)
+
+    def knows(self, peer: Hashable, instance: int) -> bool:
+        """Returns whether a receiver has registered through this channel."""
+        return (peer, instance) in self._receivers
 
     def lost_peer(self, peer: Hashable, now_ns: int) -> None:
         """Takes note that a control channel has ended; what becomes of its receivers says their disconnect mode."""
@@ -301,9 +306,11 @@ class GmdSender:
 
     def _say_registered(self, receiver: RegisteredReceiver) -> None:
         """Says to a receiver how far the numbers are, upon which it asks for all that it has not acknowledged."""
-        low, following, sender = self._kept.front[0], self.area.last_number + 1, self.area.sender
+        area, low, following = self.area, self._kept.front[0], self.area.last_number + 1
         receiver.answers.append(
-            gmd_messages.registered(self.topic, receiver.instance, self.area.incarnation, low, following, sender)
+            gmd_messages.registered(
+                self.topic, receiver.instance, area.incarnation, self.places.opening, low, following, area.sender
+            )
         )
         self._has_work(receiver)
 
@@ -318,6 +325,8 @@ class GmdSender:
     def _refuse(self, peer: Hashable, instance: int, refusal: int, now_ns: int) -> None:
         """Sends a refusal through a receiver that exists for this only."""
         self.refused += 1
+        if len(self._order) > 2 * self.settings.names_max:
+            return  # some peer floods the source; a receiver without an answer registers again
         receiver = RegisteredReceiver(peer, self.topic, instance, self.names.unassigned, FOREVER_NS)
         receiver.answers.append(gmd_messages.refused(self.topic, instance, refusal))
         self._order.append(receiver)
@@ -397,7 +406,7 @@ class GmdSender:
         blocked: list[RegisteredReceiver] = []
         while self._order and left > 0:
             receiver = self._order.popleft()
-            sent = receiver.step(self.area, self.settings, self._build, send)
+            sent = receiver.step(self.area, self.settings, self.builder, send)
             if sent is None:
                 blocked.append(receiver)
                 continue
@@ -430,6 +439,7 @@ class GmdSender:
             self._probe(receiver, now_ns)
         low = self._kept.front[0]
         self._terms.drop_below(low)
+        self.places.drop_below(low)
         self.names.drop_below(low)
 
     def _probe(self, receiver: RegisteredReceiver, now_ns: int) -> None:
@@ -482,27 +492,21 @@ class GmdSender:
                 number = left[0][0]
                 if number < last:
                     self._failures.appendleft((number + 1, last, name, error))
-                message = self._load(number)
+                message = whole_copy(self.area, number)
                 return GmdFailure(number, name.name, error, message.send_time_ns if message else 0, message)
         return None
 
-    def _load(self, number: int) -> SavedMessage | None:
-        try:
-            return self.area.load(number)
-        except GmdAreaDamaged:
-            return None
-
     def _fail(self, name: ExpectedName, ranges: Ranges, error: int) -> None:
         """Takes note that messages failed for a name; one that another name may still acknowledge does not fail."""
-        failed = []
+        failed: list[tuple[int, int]] = []
+        skipped: list[tuple[int, int]] = []
         for first, last in ranges:
             for begin, end, mode, _ in self._terms.runs(first, last):
                 others = [each.owed for each in self.names if each is not name] if mode == SOME else []
                 found = without(begin, end, others)
                 failed += found
-                for low, high in NumberRanges(found).without(begin, end) if others else ():
-                    name.owed.remove(low, high)
-                    name.expected.remove(low, high)
+                skipped += NumberRanges(found).without(begin, end) if others else ()
+        self.names.skip(name, skipped)
         if failed:
             self.names.fail(name, failed, error)
             for first, last in failed:
@@ -558,27 +562,22 @@ class GmdSender:
     def checkpoint(self) -> list[bytes]:
         """Returns the whole state as notes."""
         self.ordered.learn(self._kept)
-        notes = list(self.names.checkpoint())
-        for first, _, _, timeout_ns in self._terms.runs(self._kept.front[0], NUMBER_MAX):
-            notes.append(sender_notes.encode(sender_notes.Note(sender_notes.TIMEOUT, ranges=((first, timeout_ns),))))
-        return notes
+        low = self._kept.front[0]
+        return [*self.names.checkpoint(), *self._terms.notes(low), *self.places.notes(low)]
 
     def _recover(self, now_ns: int) -> None:
         recovered, last = self.area.recovered(), self.area.last_number
-        timeouts: dict[int, int] = {}
+        timeouts: list[tuple[int, int]] = []
         for payload in recovered.notes:
             note = sender_notes.decode(payload)
             if note is None:
                 continue
             if note.kind == sender_notes.TIMEOUT:
-                timeouts[note.ranges[0][0]] = note.ranges[0][1]
+                timeouts += note.ranges
             else:
+                self.places.replay(note)
                 self.names.replay(note)
-        modes = dict(recovered.modes)
-        mode, timeout_ns = self._terms.current
-        for number in sorted({*modes, *timeouts}):
-            mode, timeout_ns = modes.get(number, mode), timeouts.get(number, timeout_ns)
-            self._terms.change(number, mode, timeout_ns)
+        self._terms.recover(recovered.modes, timeouts)
         self._kept = NumberRanges([*recovered.unreleased, *recovered.damage, (last + 1, NUMBER_MAX)])
         for first, end in self._kept.without(1, last):
             self.names.release(first, end)

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
+    from collections.abc import Callable, Iterable, Sized
 
     from ipcbus.recovery.frame_link import FrameLink
 
@@ -50,13 +50,22 @@ class ControlChannel:
     * `broken` after these calls: a broken channel keeps no messages, and is closed and dropped.
     """
 
-    def __init__(self, link: FrameLink, *, queue_max: int, message_max: int) -> None:
+    def __init__(
+        self,
+        link: FrameLink,
+        *,
+        queue_max: int,
+        message_max: int,
+        acknowledged: Callable[[], int] | None = None,
+    ) -> None:
         """Makes a channel over a link, which may still be opening.
 
         Args:
             link: carries the frames; the channel closes it.
             queue_max: most bytes that may wait in each lane; a lane always takes one message, whatever its length.
             message_max: longest message in bytes, both ways.
+            acknowledged: returns how many frames have certainly come to the other side; None for a link that loses no
+                frame when it breaks.
 
         Raises:
             ValueError: the frames of the link are too short, or the messages too long.
@@ -71,6 +80,12 @@ class ControlChannel:
         self._receiving = (_ReceiveLane(), _ReceiveLane())
         self.malformed = 0
         """Frames that contradict themselves or the frames before them; they are dropped."""
+        self._acknowledged = acknowledged
+        self._frames = 0
+        self._underway: deque[tuple[int, bytes]] = deque()
+        self.doubtful: list[tuple[int, bytes]] = []
+        """The urgent messages that were sent when the channel broke or was closed, and of which it is not known whether
+        they have come, in order; each with the number of its last frame."""
         self.unsent: list[bytes] = []
         """The urgent messages that were not sent completely when the channel broke or was closed, in order."""
         self.behind = False
@@ -80,6 +95,11 @@ class ControlChannel:
     def broken(self) -> str:
         """The reason why the channel cannot be used any more; empty while it can be used."""
         return self._link.broken
+
+    @property
+    def frame_max(self) -> int:
+        """The length of the longest frame with a whole message that the other side takes, in bytes."""
+        return min(self._link.frame_max, FRAME_HEADER + self._message_max)
 
     @property
     def queued(self) -> int:
@@ -106,6 +126,10 @@ class ControlChannel:
             )
         return not self._link.broken and self._sending[bulk].append(message)
 
+    def resume(self, messages: Iterable[bytes]) -> None:
+        """Begins with the urgent messages of a channel before this one, whatever their length; `flush` sends them."""
+        self._sending[0].take_over(messages)
+
     @property
     def urgent(self) -> Sized:
         """The urgent messages that wait; frames that do not come through this channel give way to them."""
@@ -118,23 +142,60 @@ class ControlChannel:
             False when that is not possible: nothing was taken, and `send` may take it.
         """
         link, length = self._link, len(message)
-        if self._sending[0].messages or length > self._message_max or length > link.frame_max - FRAME_HEADER:
+        if self._sending[0].messages or length > self.frame_max - FRAME_HEADER:
             return False
-        return link.put(_HEADER.pack(0, 1, 0, length) + message)
+        is_taken = link.put(_HEADER.pack(0, 1, 0, length) + message)
+        if is_taken:
+            link.push()
+            if self._acknowledged is not None:
+                self._note_frame(message)
+        return is_taken
+
+    def send_alone(self, message: bytes) -> bool:
+        """Sends an urgent message at once, if no other one waits and one frame has room for it.
+
+        Any thread may call this, if no other one calls it at the same time.
+
+        Returns:
+            False when that is not possible: nothing was taken, and `send` may take it.
+        """
+        link, length = self._link, len(message)
+        if length > self.frame_max - FRAME_HEADER:
+            return False
+        return link.put_alone(_HEADER.pack(0, 1, 0, length) + message, self._sending[0].messages)
 
     def flush(self) -> bool:
         """Sends what waits while the link has room; returns whether frames still wait."""
+        waits = self._put_frames()
+        self._link.push()
+        return waits
+
+    def _put_frames(self) -> bool:
         link = self._link
         for lane in self._sending:
             while lane.messages:
                 if link.put(lane.frame(link.frame_max)):
-                    lane.advance()
+                    sent = lane.advance()
+                    if self._acknowledged is not None:
+                        self._note_frame(sent if lane is self._sending[0] else None)
                 elif link.broken:
                     self._drop()
                     return False
                 else:
                     return True
         return False
+
+    def _note_frame(self, sent: bytes | None) -> None:
+        """Takes note of a frame that was put, and of the urgent message that was sent with it."""
+        if sent is not None:
+            self._forget_acknowledged()
+            self._underway.append((self._frames, sent))
+        self._frames += 1
+
+    def _forget_acknowledged(self) -> None:
+        acknowledged = self._acknowledged() if self._acknowledged is not None else 0
+        while self._underway and self._underway[0][0] < acknowledged:
+            self._underway.popleft()
 
     def receive(self) -> bytes | None:
         """Returns the next whole message; None when there is no whole message now (see `behind`)."""
@@ -182,6 +243,9 @@ class ControlChannel:
         return receiving.append(memoryview(frame)[FRAME_HEADER:])
 
     def _drop(self) -> None:
+        self._forget_acknowledged()
+        self.doubtful += self._underway
+        self._underway.clear()
         self.unsent += self._sending[0].messages
         for lane in self._sending:
             lane.clear()
@@ -215,13 +279,20 @@ class _SendLane:
             self._frame = header + message[self._sent : self._sent + frame_max - FRAME_HEADER]
         return self._frame
 
-    def advance(self) -> None:
-        """Steps to the next frame, because this one was sent."""
+    def take_over(self, messages: Iterable[bytes]) -> None:
+        self.messages.extend(messages)
+        self.bytes = sum(map(len, self.messages))
+
+    def advance(self) -> bytes | None:
+        """Steps to the next frame, because this one was sent; returns the message that it ends."""
         self._sent += len(self._frame) - FRAME_HEADER
         self._frame = b""
-        if self._sent >= len(self.messages[0]):
-            self.bytes -= len(self.messages.popleft())
-            self._sent = 0
+        if self._sent < len(self.messages[0]):
+            return None
+        message = self.messages.popleft()
+        self.bytes -= len(message)
+        self._sent = 0
+        return message
 
     def clear(self) -> None:
         self.messages.clear()

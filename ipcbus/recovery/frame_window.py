@@ -190,6 +190,16 @@ class FrameWindow:
         return "" if self._ready else self.over
 
     @property
+    def acknowledged(self) -> int:
+        """How many frames have come to the other side without a missing one, as far as it has said."""
+        return self._base
+
+    @property
+    def came(self) -> int:
+        """How many frames have come from the other side without a missing one; those can be taken."""
+        return self._expected
+
+    @property
     def is_unread(self) -> bool:
         """Whether frames have not come to the other side yet, which still uses the channel."""
         return not self.over and bool(self._sent)

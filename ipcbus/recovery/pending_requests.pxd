@@ -6,3 +6,7 @@ cdef class PendingRequests:
     cdef Py_ssize_t maximum
     cdef int64_t due_ns         # no request ends before
     cdef readonly uint64_t begun, responses, late, unknown
+
+    cpdef object begin(self, asker, bint is_single, int64_t until_ns=*)
+    cpdef object take_response(self, uint64_t number)
+    cpdef bint end(self, uint64_t number) except? True

@@ -38,7 +38,7 @@ cdef class PendingRequests:
             found.append(pending.asker)
         return found
 
-    def begin(self, asker, *, bint is_single, int64_t until_ns=INT64_MAX):
+    cpdef object begin(self, asker, bint is_single, int64_t until_ns=INT64_MAX):
         cdef Pending pending = Pending.__new__(Pending)
         cdef object number = None
         pending.asker, pending.is_single, pending.until_ns = asker, is_single, until_ns
@@ -51,7 +51,7 @@ cdef class PendingRequests:
                 self.due_ns = min(self.due_ns, until_ns)
         return number
 
-    def take_response(self, uint64_t number):
+    cpdef object take_response(self, uint64_t number):
         cdef object pending
         with cython.critical_section(self):
             pending = self.waiting.get(number)
@@ -66,7 +66,7 @@ cdef class PendingRequests:
                 self.unknown += 1
         return None if pending is None else (<Pending>pending).asker
 
-    def end(self, uint64_t number):
+    cpdef bint end(self, uint64_t number) except? True:
         cdef object pending
         with cython.critical_section(self):
             pending = self.waiting.pop(number, None)

@@ -47,20 +47,24 @@ class RetransmitterSettings:
     Attributes:
         piece_bytes: most bytes of entries in one RETRANSMISSION; a longer entry goes alone.
         turn_bytes: most bytes of entries in one turn.
-        time_share: greatest share of the time that turns may take, more than 0 and at most 1.
+        time_share: greatest share of the time that turns may take beside live messages, more than 0 and at most 1.
+        live: how long after a live message turns leave time to others.
         message_max: longest RETRANSMISSION in bytes; a longer message is answered as if it were gone.
         ranges_max: most ranges of one receiver that wait.
         info_interval: least time between two infos of a topic that receivers ask for.
         quiet: a receiver that has asked for nothing for this time does not recover any more.
+        slow: `quiet` for a receiver that has asked for a part of what it was promised: its callbacks may take long.
     """
 
     piece_bytes: int = 32768
     turn_bytes: int = 262144
     message_max: int = 1 << 26
     time_share: float = 0.25
+    live: int = 10_000_000
     ranges_max: int = 1024
     info_interval: int = 100_000_000
     quiet: int = 1_000_000_000
+    slow: int = 10_000_000_000
 
 
 @dataclass(slots=True)
@@ -99,6 +103,8 @@ class _Recovery:
     promised: int = 0
     """`next` of the last INFO to the receiver; 0 before the first one."""
     is_complete: bool = False
+    has_begun: bool = False
+    """Whether the receiver has asked for messages since the INFO."""
 
 
 @dataclass(slots=True)
@@ -133,7 +139,8 @@ class Retransmitter:
     It has no clock. Its user holds a lock, or uses it from one thread only, and calls:
 
     * `receive` for each request that comes through a channel;
-    * `turn` when `due_ns` says so, then flushes the channels, and says with `spent` how long all of it took;
+    * `turn` when `due_ns` says so, then flushes the channels, and says with `spent` how long all of it took, and how
+      many live messages there were;
     * `turn` again when a channel has room again, if the last one returned False;
     * `infos_due` after requests have come, and sends these infos in the session.
     """
@@ -147,6 +154,7 @@ class Retransmitter:
         self._peers: dict[Hashable, _Peer] = {}
         self._order: deque[Hashable] = deque()
         self._rest_until = 0
+        self._live_messages, self._live_until = -1, 0
         self._infos_wanted: set[int] = set()
         self._info_sent: dict[int, int] = {}
 
@@ -241,6 +249,7 @@ class Retransmitter:
         if not recovery.ranges:
             peer.turns.append(request.topic)
         recovery.ranges.add(first, last)
+        recovery.has_begun = recovery.promised > 0
         self._has_work(key, peer)
 
     def _recovery(self, peer: _Peer, topic: int, now_ns: int) -> _Recovery:
@@ -281,9 +290,18 @@ class Retransmitter:
         self._order.extend(blocked)
         return has_more
 
-    def spent(self, begun_ns: int, ended_ns: int) -> None:
-        """Notes how long a turn took, with the flush of the channels; then others have their share of the time."""
-        share = self.settings.time_share
+    def spent(self, begun_ns: int, ended_ns: int, live_messages: int) -> None:
+        """Notes how long a turn took, with the flush of the channels; then live messages have their share of the time.
+
+        Args:
+            begun_ns: when the turn began.
+            ended_ns: when it ended.
+            live_messages: a number that changes with the live messages of the context. While it does not change, the
+                next turn may follow at once.
+        """
+        if live_messages != self._live_messages:
+            self._live_messages, self._live_until = live_messages, ended_ns + self.settings.live
+        share = self.settings.time_share if ended_ns < self._live_until else 1
         self._rest_until = ended_ns + int((ended_ns - begun_ns) * (1 - share) / share)
 
     def due_ns(self, now_ns: int) -> int | None:
@@ -303,17 +321,23 @@ class Retransmitter:
             self._info_sent[topic] = now_ns
         return due
 
-    def busy(self, now_ns: int, topic: int | None = None) -> bool:
-        """Returns whether recoveries of a topic are running, without `topic` of any topic; a close waits for them."""
-        for peer in self._peers.values():
+    def busy(self, now_ns: int, topic: int | None = None, key: Hashable = None) -> bool:
+        """Returns whether recoveries are running; a close waits for them.
+
+        Args:
+            now_ns: the time.
+            topic: the topic; None for any.
+            key: the receiving context; None for any.
+        """
+        for peer in list(self._peers.values()) if key is None else filter(None, [self._peers.get(key)]):
             if (
                 (peer.waiting and topic in (None, peer.waiting[0]))
                 or (topic is None and peer.infos)
-                or any(topic == key[0] for key in peer.infos)
+                or any(topic == asked[0] for asked in list(peer.infos))
             ):
                 return True
-            for number, recovery in peer.recoveries.items():
-                if topic in (None, number) and self._is_running(recovery, now_ns):
+            for number, recovery in list(peer.recoveries.items()):
+                if topic in (None, number) and self._is_running(number, recovery, now_ns):
                     return True
         return False
 
@@ -322,10 +346,16 @@ class Retransmitter:
         """The number of recoveries with ranges that wait: one for each receiving context and topic."""
         return sum(len(peer.turns) for peer in self._peers.values())
 
-    def _is_running(self, recovery: _Recovery, now_ns: int) -> bool:
+    def _is_running(self, topic: int, recovery: _Recovery, now_ns: int) -> bool:
         if recovery.ranges:
             return True
-        return not recovery.is_complete and now_ns - recovery.asked_ns < self.settings.quiet
+        retained = self._topics.get(topic)
+        # A receiver may have skipped what was sent after the last INFO, to ask for it later.
+        knows_all = retained is None or retained.info()[1] <= recovery.promised
+        if recovery.is_complete and knows_all:
+            return False
+        takes_part = recovery.has_begun and not recovery.is_complete
+        return now_ns - recovery.asked_ns < (self.settings.slow if takes_part else self.settings.quiet)
 
     def _step(self, peer: _Peer, now_ns: int) -> int | None:
         """Sends the next message to a receiver; returns the bytes of its entries, or None when there is no room."""

@@ -1,23 +1,23 @@
-"""Catching up: a receiver that is far behind gets the datagrams that the source still holds in order, in small steps.
+"""Catching up: a receiver that resumes a session gets the datagrams that the source still holds in order.
 
-A receiver is far behind when it resumes a session, when its ring had no room for datagrams that came, or when it
-misses more datagrams than the ring could take at once. If it asked for all of them, the source would send its whole
-window in one go, and new datagrams would arrive before the missing ones.
+Its topics go on where they stopped, so a later message must not come first. The same holds for a receiver that misses
+more datagrams than it may remember. New datagrams that come meanwhile wait here for the missing ones, up to a number of
+bytes; those beyond are asked for when their turn comes.
 """
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ipcbus.reliability.receive_state import ReceiveState
 
-REQUESTS_MAX: Final = 64
-"""Missing datagrams that the receiver asks for at a time."""
-HELD_MAX: Final = 256
-"""Datagrams after the first missing one that the receiver keeps until that one has come: a datagram that is lost again
-and again does not delay the requests for others."""
-CATCH_UP_AT: Final = 256
+MISSING_MAX: Final = 4096
+"""Missing datagrams that are known at a time."""
+HELD_BYTES: Final = 1 << 24
+"""Bytes of datagrams that wait for earlier ones; those that were asked for may exceed them."""
+CATCH_UP_AT: Final = 1 << 15
 """A receiver that misses more datagrams than this catches up."""
 
 
@@ -28,9 +28,13 @@ class CatchUp:
         self._receive_state = receive_state
         self.lead = receive_state.lead or 0
         """The number after the highest datagram that the source is known to have sent."""
-        self.requests_max = REQUESTS_MAX
-        """The largest number of missing datagrams to ask for at a time; lower when the ring has little room."""
+        # No more than may be remembered: those beyond would be given up.
+        self._missing_max = min(MISSING_MAX, receive_state.missing_max)
         self._held: dict[int, tuple[bytes, int]] = {}
+        self._bytes = 0
+        # Numbers that the receive state knows, and those above its lead, which it does not know yet.
+        self._waiting: list[int] = []
+        self._early: list[int] = []
 
     @property
     def over(self) -> bool:
@@ -38,8 +42,8 @@ class CatchUp:
         return not self._held and (self._receive_state.base or 0) >= self.lead
 
     def __len__(self) -> int:
-        """Returns the number of datagrams that have come and wait for earlier ones."""
-        return len(self._held)
+        """Returns the number of datagrams that have come, are counted, and wait for earlier ones."""
+        return len(self._waiting)
 
     def receive_session_message(self, lead: int, trail: int, now_ns: int) -> list[tuple[bytes, int]]:
         """Takes note that the source has sent all numbers below `lead` and holds those from `trail` on.
@@ -51,38 +55,60 @@ class CatchUp:
         return self._release(trail, now_ns)
 
     def receive_data(
-        self, number: int, trail: int, datagram: bytes, send_time_ns: int, now_ns: int
+        self, number: int, trail: int, datagram: bytes, send_time_ns: int, now_ns: int, *, again: bool = False
     ) -> list[tuple[bytes, int]]:
         """Takes a datagram; returns those that can be delivered now, in order, each with its send time."""
         self.lead = max(self.lead, number + 1)
-        until = self._request_end(trail)
-        if number >= until and until <= (self._receive_state.lead or 0) and trail <= (self._receive_state.base or 0):
-            return []  # most new datagrams, while the source goes on sending
-        if number < until and self._receive_state.receive_data(number, trail, len(datagram), now_ns):
-            self._held[number] = datagram, send_time_ns
+        receive_state = self._receive_state
+        if number < (receive_state.lead or 0):
+            if receive_state.receive_data(number, trail, len(datagram), now_ns, again=again):
+                self._hold(self._waiting, number, datagram, send_time_ns)
+        elif number in self._held:
+            receive_state.counts.duplicate_data += 1
+        elif self._bytes + len(datagram) <= HELD_BYTES:
+            self._hold(self._early, number, datagram, send_time_ns)
         return self._release(trail, now_ns)
 
     def release(self, now_ns: int) -> list[tuple[bytes, int]]:
         """Returns the datagrams that can be delivered now because an earlier one was given up."""
         return self._release(0, now_ns)
 
-    def remaining(self) -> list[tuple[bytes, int]]:
+    def remaining(self, now_ns: int) -> list[tuple[bytes, int]]:
         """Returns the datagrams that still wait, when no earlier one will come any more."""
+        if self._early:
+            self._advance(max(self._early) + 1, 0, now_ns)
+        self._waiting.clear()
         return [self._held.pop(number) for number in sorted(self._held)]
+
+    def _hold(self, where: list[int], number: int, datagram: bytes, send_time_ns: int) -> None:
+        self._held[number] = datagram, send_time_ns
+        self._bytes += len(datagram)
+        heapq.heappush(where, number)
 
     def _release(self, trail: int, now_ns: int) -> list[tuple[bytes, int]]:
         found: list[tuple[bytes, int]] = []
         while True:
             base = self._receive_state.base or 0
-            found += [self._held.pop(number) for number in sorted(self._held) if number < base]
-            until = self._request_end(trail)
-            if until <= (self._receive_state.lead or 0):
+            while self._waiting and self._waiting[0] < base:
+                found.append(self._held.pop(heapq.heappop(self._waiting)))
+                self._bytes -= len(found[-1][0])
+            lead = self._receive_state.lead or 0
+            until = self._known_end(lead, trail)
+            if until <= lead:
                 return found
-            self._receive_state.note_position(until, trail, now_ns)
+            self._advance(until, trail, now_ns)
 
-    def _request_end(self, trail: int) -> int:
-        """Returns the number up to which missing datagrams are asked for."""
-        receive_state = self._receive_state
-        room = max(0, self.requests_max - receive_state.missing)
-        lead, base = receive_state.lead or 0, receive_state.base or 0
-        return max(lead, min(self.lead, max(lead, trail) + room, max(base, trail) + HELD_MAX))
+    def _known_end(self, lead: int, trail: int) -> int:
+        """Returns the number up to which missing datagrams are known to the receive state."""
+        missing = self._receive_state.missing
+        if missing and self._bytes > HELD_BYTES:
+            return lead
+        return max(lead, min(self.lead, max(lead, trail) + self._missing_max - missing))
+
+    def _advance(self, until: int, trail: int, now_ns: int) -> None:
+        """Makes the numbers below `until` known to the receive state: those that are not here are missing."""
+        while self._early and self._early[0] < until:
+            number = heapq.heappop(self._early)
+            self._receive_state.receive_data(number, trail, len(self._held[number][0]), now_ns)
+            heapq.heappush(self._waiting, number)
+        self._receive_state.note_position(until, trail, now_ns)

@@ -18,6 +18,7 @@ from ipcbus.wire.udp_packets import PAGE_TOPICS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from ipcbus.reliability.congestion_paths import Path
     from ipcbus.wire.udp_packets import Ack
 
 
@@ -66,7 +67,7 @@ class Answer(Enum):
     WELCOME = "SM with the cookie (WELCOME)"
     ADMITTED = "SM with the cookie (WELCOME, ADMITTED)"
     RESET = "RESET"
-    REPAIR = "retransmissions or NCFs, to all clients"
+    REPAIR = "retransmissions or NCFs, to the client that asked, or to its group"
 
 
 class Step(NamedTuple):
@@ -107,7 +108,7 @@ class Client:
         state: PROVEN or KNOWN.
         heard_ns: the time of its last packet, ns of the monotonic clock.
         lead: the number after the highest datagram that it knew of at its last ACK.
-        behind: the number of datagrams that the source had sent by then and the client did not know of.
+        behind: the number of datagrams that the source had sent by then, from the first that the client still needs.
         context_id: the id of its context; set, like the attributes below, once it is KNOWN.
         pid: its process id.
         name: the name of its context.
@@ -115,7 +116,15 @@ class Client:
         revision: the revision of this list.
         starts: for a topic that it receives, the number of the first message that was sent after the source knew that.
         filter: which datagrams are sent to it, in a session with source-side filtering.
+        next: the number of the first datagram that it still needs, as far as the source knows.
+        limit: the position in the window up to which it has room; -1 before it is admitted.
+        evicted: whether it has kept the source waiting for too long: the source does not wait for it until it has
+            caught up.
+        progress_ns: the time at which it needed a later datagram, or had more room, for the last time.
         begins: whether the address has asked for a cookie since it was registered: its receiver begins another stay.
+        path: the congestion control of the way to it; None without.
+        admitted_ns: the time of the last ADMITTED; 0 after its answer.
+        first_round_trip_ns: the time from ADMITTED to its answer; 0 before.
     """
 
     address: Hashable
@@ -131,16 +140,31 @@ class Client:
     revision: int = -1
     starts: dict[int, int] = field(default_factory=dict)
     filter: ClientFilter = field(default_factory=ClientFilter)
+    next: int = 0
+    limit: int = -1
+    evicted: bool = False
+    progress_ns: int = 0
     begins: bool = False
+    path: Path | None = None
+    admitted_ns: int = 0
+    first_round_trip_ns: int = 0
     _pending_revision: int = -1
     _unknown_topics: bool = False
     _pages: dict[int, tuple[int, ...]] | None = None
 
+    @property
+    def round_trip_ns(self) -> int:
+        """The time in which an answer comes, as measured; 0 before the first measurement."""
+        return self.path.answer_ns if self.path is not None else self.first_round_trip_ns
+
     def update(self, ack: Ack, topics_max: int, lead: int) -> bool:
         """Takes identity and topics from an ACK, before datagram `lead`; returns whether that changes anything.
 
-        A list of topics counts when all of its pages have come. A list older than the known one is ignored.
+        A list of topics counts when all of its pages have come. A list older than the known one is ignored, and so is
+        all that an ACK without a list says of the client.
         """
+        if not ack.pages:
+            return False
         identity = (ack.context_id, ack.pid, ack.name)
         changed = identity != (self.context_id, self.pid, self.name) or self.state is not State.KNOWN
         if ack.context_id != self.context_id:
@@ -254,9 +278,12 @@ class Clients:
 
     def ack(self, client: Client, ack: Ack, lead: int = 0) -> None:
         """Takes an ACK of a registered client; `lead` is the number of the next datagram."""
-        client.lead, client.behind = ack.lead, max(0, lead - ack.lead)
+        if client.admitted_ns:
+            client.admitted_ns, client.first_round_trip_ns = 0, client.heard_ns - client.admitted_ns
+        client.lead, client.behind = ack.lead, max(0, lead - ack.next)
         changed = client.update(ack, self._settings.topics_max, lead)
-        client.state = TABLE[client.state, Cause.ACK].state
+        if ack.pages:
+            client.state = TABLE[client.state, Cause.ACK].state
         self.changes += changed
 
     def leave(self, client: Client) -> None:

@@ -9,7 +9,7 @@ class RateLimiter:
     """A rate limit as in Ultra Messaging: a budget for each rate interval; bytes that are not used do not add up.
 
     A datagram longer than a whole budget may go at the beginning of an interval, and the budgets of the next intervals
-    pay for it; otherwise it could never be sent.
+    pay for it; otherwise it could never be sent. Where a budget would be below one byte, the interval is longer.
     """
 
     def __init__(self, bits_per_second: int, interval_ns: int) -> None:
@@ -19,11 +19,18 @@ class RateLimiter:
             bits_per_second: the limit; 0 means no limit.
             interval_ns: `rate_interval`, in ns.
         """
+        if bits_per_second:
+            interval_ns = max(interval_ns, -(-8 * _NS // bits_per_second))  # a budget of no byte would never pay
         self._budget = bits_per_second * interval_ns // (8 * _NS)
         self._unlimited = bits_per_second == 0
         self._interval_ns = interval_ns
         self._available = self._budget
         self._since_ns = 0
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether there is no limit."""
+        return self._unlimited
 
     def take(self, size: int, now_ns: int) -> bool:
         """Takes `size` bytes from the budget; returns False, and takes nothing, when there are not enough."""

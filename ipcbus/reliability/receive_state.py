@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ipcbus.reliability.loss_detector import LossDetector, NakSettings
+from ipcbus.reliability.loss_detector import ASKS_MAX, LossDetector, NakSettings
+from ipcbus.reliability.round_trip import RoundTrip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
+
+    from ipcbus.reliability.loss_detector import Recovered
+
+_ASKED_BYTES: Final = 1 << 17
+"""Bytes of datagrams to ask for at a time: they fit into the buffer of a socket, beside new datagrams."""
+_ASKS_MIN: Final = 16
+_USUAL_BYTES: Final = 1400
+"""The size of a datagram before the first one has come."""
+_REPAIRED_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class ReceiveState:
         now_ns: int,
         first: int | None = None,
         counts: ReceiveCounts | None = None,
+        round_trip: RoundTrip | None = None,
     ) -> None:
         """Starts before the first datagram.
 
@@ -105,12 +117,20 @@ class ReceiveState:
             first: the first number to receive; None begins with the first one that comes, since a receiver that joins
                 a multicast group cannot know what was sent before.
             counts: the counters to use.
+            round_trip: the measured times of the session.
         """
         self.counts = counts or ReceiveCounts()
         self.first = first
         """The first number to receive; None before anything of the session has come."""
         self._settings = settings
-        self._loss_detector = LossDetector(settings.naks, random)
+        self._round_trip = round_trip or RoundTrip()
+        self._loss_detector = LossDetector(settings.naks, random, self._round_trip)
+        self._room = ASKS_MAX
+        # Of numbers that were sent again last: since when they had been missing, and the time from the first of
+        # several NAKs. The datagram, or the answer to another NAK, may still come.
+        self._repaired: dict[int, tuple[int, int]] = {}
+        # The lowest of the numbers that were given up for their age, and until when they count as not settled.
+        self._unsettled: deque[tuple[int, int]] = deque()
         self._lead = first
         self._asked_mean = 0.0
         self._heard_ns = now_ns
@@ -127,7 +147,12 @@ class ReceiveState:
         """The number of datagrams that are missing and not given up."""
         return len(self._loss_detector)
 
-    def receive_data(self, number: int, trail: int, size: int, now_ns: int) -> bool:
+    @property
+    def missing_max(self) -> int:
+        """The largest number of datagrams that may be missing; more are given up."""
+        return self._settings.naks.entries_max
+
+    def receive_data(self, number: int, trail: int, size: int, now_ns: int, *, again: bool = False) -> bool:
         """Takes a datagram; returns whether to deliver it.
 
         Args:
@@ -135,6 +160,7 @@ class ReceiveState:
             trail: the oldest number that its source holds.
             size: its bytes, to be counted.
             now_ns: the time.
+            again: whether the source sent it again.
         """
         self._heard_ns = now_ns
         if self._lead is None:
@@ -143,8 +169,14 @@ class ReceiveState:
             if number > self._lead:
                 self._mark_missing(number, trail, now_ns)
             self._lead = number + 1
-        elif not self._recover(number, now_ns):
+        elif not self._recover(number, now_ns, again=again):
             self.counts.duplicate_data += 1
+            if (repaired := self._repaired.pop(number, None)) is not None:
+                if not again:
+                    self._round_trip.note_overtaken(now_ns - repaired[0])
+                elif repaired[1]:
+                    # The first NAK was answered, too, and the next one came too early.
+                    self._round_trip.note_answer(repaired[1])
             self._give_up_below(trail)
             return False
         if self._loss_detector:
@@ -152,6 +184,20 @@ class ReceiveState:
         self.counts.msgs_rcved += 1
         self.counts.bytes_rcved += size
         return True
+
+    def take_in_order(self, count: int, size: int, now_ns: int) -> None:
+        """Takes datagrams that begin at the lead, without a gap, and say nothing about missing ones; all are delivered.
+
+        Args:
+            count: their number.
+            size: their bytes.
+            now_ns: the time.
+        """
+        if self._lead is not None:
+            self._heard_ns = now_ns
+            self._lead += count
+            self.counts.msgs_rcved += count
+            self.counts.bytes_rcved += size
 
     def receive_session_message(self, lead: int, trail: int, now_ns: int) -> None:
         """Takes note, by a packet of the source, that it has sent all below `lead` and holds those from `trail` on."""
@@ -187,7 +233,7 @@ class ReceiveState:
     def receive_ncf(self, numbers: Sequence[int], reason: int, now_ns: int) -> None:
         """Takes note that the source does not send these numbers now."""
         self._heard_ns = now_ns
-        known = self._loss_detector.ncf(numbers, now_ns)
+        known = self._loss_detector.ncf(numbers, reason, now_ns)
         name = _NCF_COUNTS.get(reason, "ncfs_unknown")
         setattr(self.counts, name, getattr(self.counts, name) + known)
 
@@ -198,13 +244,39 @@ class ReceiveState:
             now_ns: the time.
             known: whether the source knows the receiver; it ignores the NAKs of others.
         """
+        if not self._loss_detector:
+            return []
+        self._loss_detector.asks_max = min(self._asks_max, self._room)
         asks, given_up = self._loss_detector.due(now_ns)
         self.counts.unrecovered_tmo += len(given_up)
+        if given_up:
+            self._unsettled.append((given_up[0], now_ns + self._settings.naks.generation))
         self._remember_given_up(given_up)
         if not (self._settings.send_naks and known):
             return []
         self.counts.naks_sent += len(asks)
         return asks
+
+    @property
+    def _asks_max(self) -> int:
+        mean = self.counts.bytes_rcved // self.counts.msgs_rcved if self.counts.msgs_rcved else _USUAL_BYTES
+        return max(_ASKS_MIN, min(ASKS_MAX, _ASKED_BYTES // max(1, mean)))
+
+    def limit_asks(self, room: int) -> bool:
+        """Limits the datagrams to ask for at a time to `room`; returns whether that is less than usual."""
+        self._room = max(0, room)
+        return self._room < self._asks_max
+
+    def settled(self, now_ns: int) -> int:
+        """Returns the number below which each datagram has come, or is known to be gone.
+
+        A number that was given up for its age counts as gone only after the generation interval has passed once more:
+        the delivery controllers wait by themselves for that time, as in Ultra Messaging.
+        """
+        while self._unsettled and self._unsettled[0][1] <= now_ns:
+            self._unsettled.popleft()
+        base = self.base or 0
+        return min(base, self._unsettled[0][0]) if self._unsettled else base
 
     @property
     def base(self) -> int | None:
@@ -235,14 +307,16 @@ class ReceiveState:
         held = min(max(first, trail), end)
         self.counts.unrecovered_txw += held - first
         self._remember_given_up(range(max(first, held - self._settings.late_max), held))
-        self.counts.unrecovered_full += self._loss_detector.add_missing(held, end, now_ns)
+        for numbers in self._loss_detector.add_missing(held, end, now_ns):
+            self.counts.unrecovered_full += len(numbers)
+            self._remember_given_up(numbers[-self._settings.late_max :])
 
     def _give_up_below(self, trail: int) -> None:
         dropped = self._loss_detector.drop_below(trail)
         self.counts.unrecovered_txw += len(dropped)
         self._remember_given_up(dropped)
 
-    def _recover(self, number: int, now_ns: int) -> bool:
+    def _recover(self, number: int, now_ns: int, *, again: bool) -> bool:
         found = self._loss_detector.recover(number, now_ns)
         if found is None:
             if number not in self._given_up:
@@ -250,17 +324,30 @@ class ReceiveState:
             del self._given_up[number]
             self.counts.late += 1
             return True
+        if again:
+            self._note_repaired(number, found, now_ns)
+        else:
+            self._round_trip.note_overtaken(found.missing_ns)
         counts = self.counts
         counts.out_of_order += not found.asked
         if found.asked:
+            first = not counts.nak_tx_max
             counts.nak_stm_min = min(counts.nak_stm_min or found.missing_ns, found.missing_ns)
             counts.nak_stm_max = max(counts.nak_stm_max, found.missing_ns)
-            counts.nak_stm_mean += (found.missing_ns - counts.nak_stm_mean) // 8
-            self._asked_mean += (found.asked - self._asked_mean) / 8 if counts.nak_tx_max else found.asked
+            counts.nak_stm_mean += (found.missing_ns - counts.nak_stm_mean) // (1 if first else 8)
+            self._asked_mean += (found.asked - self._asked_mean) / (1 if first else 8)
             counts.nak_tx_min = min(counts.nak_tx_min or found.asked, found.asked)
             counts.nak_tx_mean = round(self._asked_mean)
             counts.nak_tx_max = max(counts.nak_tx_max, found.asked)
         return True
+
+    def _note_repaired(self, number: int, found: Recovered, now_ns: int) -> None:
+        if found.answered_ns:
+            self._round_trip.note_answer(found.answered_ns)
+        self._round_trip.note_loss()
+        self._repaired[number] = now_ns - found.missing_ns, found.first_asked_ns if found.asked > 1 else 0
+        if len(self._repaired) > _REPAIRED_MAX:
+            del self._repaired[next(iter(self._repaired))]
 
     def _remember_given_up(self, numbers: Sequence[int]) -> None:
         for number in numbers:

@@ -18,8 +18,8 @@ class ReceiverSettings:
         maximum_connect_attempts: number of CONNECT without an answer after which the receiver gives up. On a multicast
             session, which is delivered without registration, the receiver goes on with one in each activity timeout.
         acknowledgement_interval: time between two ACK.
-        jump_max: a datagram number farther than this above the known ones counts only in a packet that proves its
-            source.
+        jump_max: a datagram whose number is farther than this above the known ones waits until the source has said, in
+            a packet that proves it, how far it has sent.
         info_request_interval: time between two requests for the numbers of topics of which nothing has come; 0 turns
             them off.
         info_request_maximum: largest number of these requests for a topic.
@@ -29,7 +29,7 @@ class ReceiverSettings:
     connect_interval: int = 100_000_000
     maximum_connect_attempts: int = 600
     acknowledgement_interval: int = 500_000_000
-    jump_max: int = 1 << 16
+    jump_max: int = 64
     info_request_interval: int = 1_000_000_000
     info_request_maximum: int = 60
 
@@ -49,6 +49,8 @@ class ReceiverCounts(ReceiveCounts):
         connects_sent: CONNECT packets.
         acks_sent: ACK packets.
         resets_rcved: RESET packets: the source did not know the receiver.
+        evictions_rcved: times that the source said that it does not wait for the receiver any more, as that had kept it
+            waiting for too long.
     """
 
     dgrams_dropped_size: int = 0
@@ -60,6 +62,7 @@ class ReceiverCounts(ReceiveCounts):
     connects_sent: int = 0
     acks_sent: int = 0
     resets_rcved: int = 0
+    evictions_rcved: int = 0
 
     def dropped(self, packet: bytes, session_id: int | None) -> None:
         """Counts a packet that does not belong to a session, or is invalid.

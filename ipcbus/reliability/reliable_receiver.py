@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ipcbus.reliability.catch_up import CATCH_UP_AT, REQUESTS_MAX, CatchUp
+from ipcbus.reliability.catch_up import CATCH_UP_AT, CatchUp
+from ipcbus.reliability.credit import UNLIMITED
 from ipcbus.reliability.receive_state import ReceiveState
-from ipcbus.reliability.receiver_settings import ReceiverCounts
 from ipcbus.reliability.registration import OVER, TABLE, Cause, State
-from ipcbus.reliability.topic_subscriptions import TopicSubscriptions
+from ipcbus.reliability.round_trip import RoundTrip
+from ipcbus.reliability.session_receiver import SessionReceiver
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import (
     AGAIN,
+    CHARGE,
     DATA,
     DATA_HEAD,
     DATA_HEADER,
     NUMBER_MAX,
     PASSED_SHIFT,
     VERSION,
-    Frame,
-    FrameAck,
 )
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
     from ipcbus.reliability.receiver_settings import ReceiverSettings
 
+_DOUBTED_JUMP_MAX: Final = 1 << 16
+"""A datagram whose number is farther ahead than this is dropped at once."""
+_DOUBTED_MAX: Final = 1024
+"""Most datagrams that wait until the source has said how far it has sent."""
 
-class ReliableReceiver:
-    """The protocol of one session at one receiving context.
 
-    After each call with `now_ns`, `take` returns the packets to send to the source.
-    """
+class ReliableReceiver(SessionReceiver):
+    """The protocol of one session at one receiving context."""
 
     def __init__(
         self,
@@ -61,39 +63,38 @@ class ReliableReceiver:
                 the source holds, None only for those that are sent from now on. With a number no datagram is delivered
                 before the source knows the receiver.
         """
-        self.counts = ReceiverCounts()
-        self.state = State.CONNECTING
-        self.reason = ""
-        """Why the session is over, in words; empty while it is not."""
-        self._session_id, self._address, self._settings, self._random = session_id, address, settings, random
-        self._identity, self._multicast, self._resume_at = identity, multicast, resume_at
+        super().__init__(session_id, settings, random, now_ns, identity, resume_at)
+        self._address, self._random, self._multicast = address, random, multicast
         self._receive_state: ReceiveState | None = None
         self._catch_up: CatchUp | None = None
         self._ready: list[tuple[bytes, int]] = []
+        self._doubted: dict[int, bytes] = {}
+        self._round_trip = RoundTrip()
         if multicast and resume_at is None:
-            self._receive_state = ReceiveState(settings.receiving, random, now_ns, None, self.counts)
-        self._packets_out: list[bytes] = []
-        self.subscriptions = TopicSubscriptions(now_ns)
-        self._cookie = 0
-        self._nonce = random.getrandbits(64)
-        self._attempts = 0
-        self._refused = self._admitted = self._end_announced = False
-        self._connect_ns = self._ack_ns = self.heard_ns = now_ns
-        """The time of the last sign of life of the source; at first, the time of construction."""
-        self.answers = 0
-        """The number of answers of the source to the question how far it has sent."""
-        self._channel_packets: list[Frame | FrameAck] = []
-        self.for_good = False
-        """Whether it cannot be joined again: it has ended or was left, and is not only silent."""
+            self._receive_state = self._make_receive_state(now_ns, None)
+        self._admitted = self._end_announced = False
+        # The CONNECT since the last answer: when the first was sent, and how many there were.
+        self._asked_ns = self._asked = 0
+        self._connect_ns = now_ns
+        # Both count as `_arrived` does: what can come in all, and what can come by the last ACK.
+        self._room_end, self._told = UNLIMITED, 0
+        self._told_missing = False
+        self.is_evicted = False
+        """Whether the source goes on without waiting for this receiver, which had kept it waiting for too long."""
 
     # ---- calls of the session's owner
 
-    def ask(self, now_ns: int) -> None:
-        """Asks the source how far it has sent (`answers` grows then), and for the numbers of topics (`asks`)."""
+    def ask(self, now_ns: int) -> int:
+        """Asks the source how far it has sent, and for the numbers of topics (`asks`).
+
+        Returns:
+            The number that `answers` has reached when that is answered. The source answers at once.
+        """
         if self.state in (State.JOINED, State.ENDING):
             self.subscriptions.ask()
             self._send_connect(now_ns, self._settings.connect_interval)
             self._ack(now_ns)
+        return self.answers + 1
 
     def ready(self, now_ns: int) -> list[tuple[bytes, int]]:
         """Returns datagrams to deliver, besides those of `receive`, while the receiver catches up."""
@@ -106,50 +107,47 @@ class ReliableReceiver:
         """Whether the receiver is behind and gets datagrams in order, in small steps."""
         return self._catch_up is not None or (self._resume_at is not None and self._receive_state is None)
 
-    def limit_requests(self, room: int) -> None:
-        """Limits the datagrams to ask for at a time to `room`, while the receiver catches up."""
-        if self._catch_up is not None:
-            self._catch_up.requests_max = min(REQUESTS_MAX, room)
+    def limit_asks(self, room: int) -> bool:
+        """Limits the datagrams to ask for at a time to `room`; returns whether that is less than usual."""
+        return self._receive_state is not None and self._receive_state.limit_asks(room)
+
+    def take_room(self, room: int, window: int, now_ns: int) -> None:
+        """Takes how many bytes can come now; tells the source when a quarter more can come, or a gap was filled.
+
+        Args:
+            room: bytes of datagrams, each with CHARGE, after those that have come.
+            window: the largest possible room.
+            now_ns: the time.
+        """
+        self._room_end = self._arrived + room
+        grown = self._room_end - self._told >= window // 4
+        if (grown or (self._told_missing and not self.missing)) and self.state in (State.JOINED, State.ENDING):
+            self._ack(now_ns, listed=False)
+
+    @property
+    def told_room(self) -> int:
+        """The bytes that can still come by the last ACK."""
+        return self._told - self._arrived
+
+    @property
+    def _arrived(self) -> int:
+        return self.counts.bytes_rcved + CHARGE * self.counts.msgs_rcved
 
     def shed(self, now_ns: int) -> None:
-        """Takes note of a datagram that was dropped for want of room, and begins to catch up."""
+        """Takes note of a datagram that was dropped for want of room, as if it had not come."""
         self.heard_ns = now_ns
         if self._receive_state is not None:
             self._receive_state.note_life(now_ns)
-            if self._catch_up is None and self.state is State.JOINED:
-                self._catch_up = CatchUp(self._receive_state)
 
-    def topics(self, numbers: Iterable[int], now_ns: int) -> None:
-        """Replaces the list of topics; sends it at once, and again with every ACK."""
-        self.subscriptions.subscribe(numbers, now_ns)
-        if self.state in (State.JOINED, State.ENDING):
-            self._ack(now_ns)
+    def settled(self, now_ns: int) -> int:
+        """Returns the number below which each datagram has come, or is known to be gone."""
+        return self._receive_state.settled(now_ns) if self._receive_state is not None else 0
 
     def leave(self, now_ns: int) -> None:
         """Leaves the session and tells the source."""
         self._step(Cause.LEAVE, now_ns)
 
-    def take(self) -> list[bytes]:
-        """Returns, once, the packets to send to the source."""
-        found, self._packets_out = self._packets_out, []
-        return found
-
-    def take_channel_packets(self) -> list[Frame | FrameAck]:
-        """Returns, once, the packets of the control channel that came."""
-        found, self._channel_packets = self._channel_packets, []
-        return found
-
     # ---- state
-
-    @property
-    def channel_cookie(self) -> int:
-        """The cookie for the packets of the control channel; 0 while the source has not registered the receiver."""
-        return self._cookie if self.state in (State.JOINED, State.ENDING) else 0
-
-    @property
-    def over(self) -> bool:
-        """Whether the session is over for this receiver."""
-        return self.state in OVER
 
     @property
     def joined_at(self) -> int | None:
@@ -167,6 +165,13 @@ class ReliableReceiver:
         return (self._receive_state.lead or 0) if self._receive_state is not None else 0
 
     @property
+    def _known_lead(self) -> int | None:
+        """The number after the highest that the source has said, also while the receiver catches up."""
+        if self._catch_up is not None:
+            return self._catch_up.lead
+        return self._receive_state.lead if self._receive_state is not None else None
+
+    @property
     def missing(self) -> int:
         """The number of datagrams that are missing and not given up."""
         return self._receive_state.missing if self._receive_state is not None else 0
@@ -175,11 +180,6 @@ class ReliableReceiver:
     def held(self) -> int:
         """The number of datagrams that have come and wait for earlier ones."""
         return (len(self._catch_up) if self._catch_up is not None else 0) + len(self._ready)
-
-    @property
-    def asks(self) -> bool:
-        """Whether the source still has to send numbers of topics."""
-        return self.subscriptions.asks and self.state not in OVER
 
     # ---- time
 
@@ -229,7 +229,7 @@ class ReliableReceiver:
         """
         if len(packet) <= DATA_HEADER or packet[1] != DATA:
             self._receive_other(packet, address, now_ns)
-            return []
+            return self.ready(now_ns) if self._ready else []
         version, _, flags, session_id, number, back, _, send_time_ns = DATA_HEAD.unpack_from(packet)
         receive_state = self._receive_state
         if (
@@ -243,24 +243,69 @@ class ReliableReceiver:
             self._drop(packet, address)
             return []
         self.heard_ns = now_ns
-        lead = receive_state.lead if self._catch_up is None else self._catch_up.lead
-        if number > NUMBER_MAX or (lead is not None and number - lead > self._settings.jump_max):
-            self.counts.dgrams_dropped_other += 1
-            self._ask_if_due(now_ns)
+        lead = self._known_lead
+        first, again = number - (flags >> PASSED_SHIFT) if flags > AGAIN else number, bool(flags & AGAIN)
+        if number > NUMBER_MAX or (lead is not None and first - lead > self._jump_max):
+            self._doubt(number, packet, lead or 0, now_ns)
             return []
-        first = number - (flags >> PASSED_SHIFT) if flags > AGAIN else number
         if (catch_up := self._catch_up_for(receive_state, first)) is not None:
             receive_state.note_life(now_ns)
             body = packet[DATA_HEADER:]
-            self._ready += catch_up.receive_data(number, number - back, body, send_time_ns, now_ns)
+            self._ready += catch_up.receive_data(number, number - back, body, send_time_ns, now_ns, again=again)
             return self.ready(now_ns)
         if first < number:
             receive_state.pass_over(first, number, number - back, now_ns)
-        if not receive_state.receive_data(number, number - back, len(packet) - DATA_HEADER, now_ns):
+        if not receive_state.receive_data(number, number - back, len(packet) - DATA_HEADER, now_ns, again=again):
             return []
         if self._end_announced:
             self._end_if_complete(now_ns)
         return [(packet[DATA_HEADER:], send_time_ns)]
+
+    @property
+    def expected(self) -> tuple[int, int, int] | None:
+        """The usual case: session id and number of the next datagram, and the highest trail that changes nothing.
+
+        None when every packet has to go to `receive`.
+        """
+        receive_state = self._receive_state
+        if receive_state is None or self._catch_up is not None or self._end_announced or self.state in OVER:
+            return None
+        lead, base = receive_state.lead, receive_state.base
+        return None if lead is None or base is None else (self._session_id, lead, base)
+
+    def took(self, count: int, size: int, now_ns: int) -> None:
+        """Takes note of datagrams that came as `expected` says, and were delivered.
+
+        Args:
+            count: their number.
+            size: their bytes, without headers.
+            now_ns: the time.
+        """
+        if self._receive_state is not None:
+            self.heard_ns = now_ns
+            self._receive_state.take_in_order(count, size, now_ns)
+
+    @property
+    def _jump_max(self) -> int:
+        """How far ahead a number is believed at once; farther while the source cannot be asked."""
+        return self._settings.jump_max if self._admitted else _DOUBTED_JUMP_MAX
+
+    def _doubt(self, number: int, packet: bytes, lead: int, now_ns: int) -> None:
+        """Keeps a datagram until the source says how far it has sent, as a number so far ahead may be forged."""
+        if number - lead > _DOUBTED_JUMP_MAX or len(self._doubted) >= _DOUBTED_MAX:
+            self.counts.dgrams_dropped_other += 1
+        else:
+            self._doubted.setdefault(number, packet)
+        self._ask_if_due(now_ns)
+
+    def _settle_doubts(self, now_ns: int) -> None:
+        """Takes the datagrams that the source has confirmed, and those close behind them; drops the others."""
+        doubted, self._doubted = sorted(self._doubted.items()), {}
+        for _, packet in doubted:
+            found = self.receive(packet, self._address, now_ns)
+            self._ready += found
+        self.counts.dgrams_dropped_other += len(self._doubted)
+        self._doubted.clear()
 
     def _drop(self, packet: bytes, address: Hashable) -> None:
         self.counts.dropped(packet, self._session_id if address == self._address else None)
@@ -282,13 +327,9 @@ class ReliableReceiver:
             self._receive_state.receive_ncf(found.numbers, found.reason, now_ns)
         elif isinstance(found, udp_packets.Client) and found.type == udp_packets.RESET:
             self._reset(found, now_ns)
-        elif isinstance(found, udp_packets.Topics) and self._cookie and found.cookie == self._cookie:
-            self.subscriptions.answered(found)
-        elif isinstance(found, Frame | FrameAck) and found.cookie == self.channel_cookie != 0:
-            self._channel_packets.append(found)
         elif isinstance(found, udp_packets.Passed) and self._cookie and found.cookie == self._cookie:
             self._pass_over(found.ranges, now_ns)
-        else:
+        elif not self._take_answer(found):
             self.counts.dgrams_dropped_other += 1
         self._end_if_complete(now_ns)
 
@@ -305,6 +346,9 @@ class ReliableReceiver:
         if found.nonce != self._nonce:
             self.counts.dgrams_dropped_other += 1
             return
+        if self._asked == 1:
+            self._round_trip.note_answer(now_ns - self._asked_ns)
+        self._asked = 0
         if not found.flags & udp_packets.ADMITTED:
             if (self.state, Cause.WELCOME) in TABLE:
                 self._cookie = found.cookie
@@ -328,12 +372,11 @@ class ReliableReceiver:
         if receive_state is None or (is_implausible and self.state is State.PROVING):
             # A receiver that began this far above its source began with a forged datagram.
             first = found.lead if self._resume_at is None else min(max(found.trail, self._resume_at), found.lead)
-            self._receive_state = receive_state = ReceiveState(
-                self._settings.receiving, self._random, now_ns, first, self.counts
-            )
+            self._receive_state = receive_state = self._make_receive_state(now_ns, first)
             if self._resume_at is not None:
                 self._catch_up = CatchUp(receive_state)
         self._note_position(receive_state, found.lead, found.trail, now_ns)
+        self._settle_doubts(now_ns)
 
     def _note_position(self, receive_state: ReceiveState, lead: int, trail: int, now_ns: int) -> None:
         """Takes note that the source has sent all numbers below `lead` and holds those from `trail` on."""
@@ -342,6 +385,9 @@ class ReliableReceiver:
         else:
             receive_state.note_life(now_ns)
             self._ready += catch_up.receive_session_message(lead, trail, now_ns)
+
+    def _make_receive_state(self, now_ns: int, first: int | None) -> ReceiveState:
+        return ReceiveState(self._settings.receiving, self._random, now_ns, first, self.counts, self._round_trip)
 
     def _pass_over(self, ranges: Iterable[tuple[int, int]], now_ns: int) -> None:
         """Takes note of datagrams that the source does not send to this receiver."""
@@ -369,19 +415,28 @@ class ReliableReceiver:
         if receive_state is None or not (proven or self._multicast):
             self.counts.dgrams_dropped_other += 1
             return
-        lead = receive_state.lead if self._catch_up is None else self._catch_up.lead
-        if not proven and lead is not None and found.lead - lead > self._settings.jump_max:
+        lead = self._known_lead
+        if not proven and lead is not None and found.lead - lead > self._jump_max:
             self.counts.dgrams_dropped_other += 1
             self._ask_if_due(now_ns)
             return
         # A trail makes the receiver give up datagrams, so it needs a proof; a lead does not.
         self._note_position(receive_state, found.lead, found.trail if proven else 0, now_ns)
+        if proven:
+            self._note_eviction(bool(found.flags & udp_packets.EVICTED))
+            self._settle_doubts(now_ns)
+            if found.flags & udp_packets.WAITS:
+                self._ack(now_ns, listed=False)
         if found.flags & udp_packets.FINAL and (proven or not self._admitted):
             if not self._end_announced and self.missing:
                 self.subscriptions.ask()  # a missing datagram may hold the last messages of a topic
                 self._ack_ns = now_ns
             self._end_announced = True
             self._step(Cause.FINAL, now_ns)
+
+    def _note_eviction(self, evicted: bool) -> None:
+        self.counts.evictions_rcved += evicted and not self.is_evicted
+        self.is_evicted = evicted
 
     def _reset(self, found: udp_packets.Client, now_ns: int) -> None:
         connecting = self.state in (State.CONNECTING, State.PROVING)
@@ -409,18 +464,10 @@ class ReliableReceiver:
             self._refused, self._attempts = False, 0
             self._ack(now_ns)
         elif following in OVER:
+            if self._catch_up is not None:
+                self._ready += self._catch_up.remaining(now_ns)
+                self._catch_up = None
             self._finish(cause)
-
-    def _finish(self, cause: Cause) -> None:
-        if self._catch_up is not None:
-            self._ready += self._catch_up.remaining()
-            self._catch_up = None
-        self.for_good = cause not in (Cause.ATTEMPTS, Cause.SILENCE)
-        refused = "the source has no room for another client" if self._refused else Cause.ATTEMPTS.value
-        self.reason = {Cause.ATTEMPTS: refused, Cause.COMPLETE: Cause.FINAL.value}.get(cause, cause.value)
-        # A receiver that finds its source silent comes back: the source keeps datagrams for it for a while.
-        if self._cookie and cause not in (Cause.GONE, Cause.SILENCE):
-            self._packets_out.append(udp_packets.leave(self._session_id, self._cookie))
 
     def _connect(self, now_ns: int) -> None:
         enough = self._attempts >= self._settings.maximum_connect_attempts
@@ -433,29 +480,22 @@ class ReliableReceiver:
 
     def _ask_if_due(self, now_ns: int) -> None:
         """Asks the source how far it has sent, after a packet with an incredible number."""
-        if self.state in (State.JOINED, State.ENDING) and now_ns >= self._connect_ns:
+        if self.state in (State.JOINED, State.ENDING) and (now_ns >= self._connect_ns or not self._asked):
             self._send_connect(now_ns, self._settings.connect_interval)
 
     def _send_connect(self, now_ns: int, wait: int) -> None:
         self._connect_ns = now_ns + wait
+        self._asked_ns, self._asked = now_ns, self._asked + 1
         self.counts.connects_sent += 1
         self._packets_out.append(udp_packets.connect(self._session_id, self._cookie, self._nonce))
 
-    def _ack(self, now_ns: int) -> None:
-        settings, subscriptions = self._settings, self.subscriptions
-        if self.missing:
-            subscriptions.ask()  # if the source is never heard again, the answer says what its receivers miss
-        flags = udp_packets.ASKS if self.asks else 0
-        often = settings.connect_interval if flags else settings.acknowledgement_interval
-        self._ack_ns = now_ns + min(often, settings.acknowledgement_interval)
-        acks = udp_packets.acks(
-            self._session_id,
-            self._cookie,
-            self.lead,
-            self._identity,
-            subscriptions.revision,
-            subscriptions.numbers,
-            flags,
-        )
-        self.counts.acks_sent += len(acks)
-        self._packets_out += acks
+    def _ack(self, now_ns: int, *, listed: bool = True) -> None:
+        """Puts out a sign of life with the room for datagrams, and with the list of topics if `listed`."""
+        room, flags = max(0, self._room_end - self._arrived), 0
+        self._told, self._told_missing = self._arrived + room, bool(self.missing)
+        if listed:
+            if self.missing:
+                self.subscriptions.ask()  # if the source is never heard again, the answer says what its receivers miss
+            flags = self._plan_ack(now_ns)
+        base = self._receive_state.base if self._receive_state is not None else None
+        self._put_acks(self._known_lead or 0, flags, listed=listed, room=(min(base or 0, self.lead), room))

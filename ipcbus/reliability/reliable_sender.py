@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.reliability.clients import TABLE, Answer, Cause, Client, Clients, ClientSettings, State
-from ipcbus.reliability.send_state import SendCounts, SendSettings, SendState
+from ipcbus.reliability.clients import TABLE, Answer, Cause, State
+from ipcbus.reliability.send_state import SendState
+from ipcbus.reliability.session_sender import SessionSender
 from ipcbus.reliability.source_filter import SourceFilter
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import (
     ACK,
-    ASKS,
     CONNECT,
     DATA_BODY,
     FRAME,
     FRAME_ACK,
     LEAVE,
     NAK,
-    NO_TOPIC,
     Frame,
     FrameAck,
 )
@@ -26,8 +24,11 @@ from ipcbus.wire.udp_packets import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence, Set
 
+    from ipcbus.reliability.clients import Client
     from ipcbus.reliability.rate_limiter import RateLimiter
+    from ipcbus.reliability.retransmit_window import RetransmitWindow
     from ipcbus.reliability.send_state import Datagram, Refusal
+    from ipcbus.reliability.session_sender import SenderSettings
 
 ALL: Final = None
 """The address of a packet for all clients: it goes to the group, or to each of `addresses`."""
@@ -40,43 +41,8 @@ FINAL_INTERVAL: Final = 200_000_000
 """The time between two of them, in ns."""
 
 
-@dataclass(frozen=True, slots=True)
-class SenderSettings:
-    """The settings of a reliable sender.
-
-    Attributes:
-        sending: window, rates, session messages.
-        clients: limits and timeouts of clients.
-    """
-
-    sending: SendSettings = field(default_factory=SendSettings)
-    clients: ClientSettings = field(default_factory=ClientSettings)
-
-
-@dataclass(slots=True)
-class SenderCounts(SendCounts):
-    """The counters of a reliable sender.
-
-    Attributes:
-        dgrams_dropped_malformed: packets that are invalid, or of a type that a source does not get.
-        dgrams_dropped_sid: packets of another session.
-        dgrams_dropped_unproven: packets without the cookie of their address: not registered, or forged.
-        clients_refused: registrations that were refused, since the session had its largest number of clients.
-        clients_silent: clients that were dropped, since no packet came from them.
-    """
-
-    dgrams_dropped_malformed: int = 0
-    dgrams_dropped_sid: int = 0
-    dgrams_dropped_unproven: int = 0
-    clients_refused: int = 0
-    clients_silent: int = 0
-
-
-class ReliableSender:
-    """The protocol of one session at its source.
-
-    After each call with `now_ns`, `take` returns the packets to send.
-    """
+class ReliableSender(SessionSender):
+    """The protocol of one session at its source."""
 
     def __init__(
         self,
@@ -87,6 +53,7 @@ class ReliableSender:
         multicast: bool,
         topic_numbers: Callable[[int], tuple[int, int] | None] = lambda topic: None,
         topics_of: Callable[[bytes], Set[int] | None] | None = None,
+        is_exempt: Callable[[Hashable], bool] = lambda address: False,
     ) -> None:
         """Starts before the first datagram, without clients.
 
@@ -100,30 +67,33 @@ class ReliableSender:
                 its messages are published; None for a topic that the session does not carry.
             topics_of: for source-side filtering of a session without a group: returns the topics of a datagram behind
                 DATA_BODY, or None when they are not known. Without it each client gets every datagram.
+            is_exempt: whether the way to an address needs no congestion control, as on one host.
         """
-        self.session_id, self.settings = session_id, settings
-        self.counts = SenderCounts()
-        self._multicast = multicast
-        self._send_state = SendState(settings.sending, now_ns, self.counts, DATA_BODY.size)
+        super().__init__(session_id, settings, secret, topic_numbers)
+        self.settings, self._multicast = settings, multicast
+        self._send_state = SendState(
+            settings.sending,
+            now_ns,
+            self.counts,
+            DATA_BODY.size,
+            self._clients,
+            multicast=multicast,
+            is_exempt=is_exempt,
+        )
         self._send_state.has_no_receivers = not multicast
-        self._clients = Clients(session_id, settings.clients, secret)
         sending = settings.sending
         self._filter = (
             SourceFilter(session_id, self._clients, topics_of, sending.sm_minimum, sending.sm_maximum)
             if topics_of is not None and not multicast
             else None
         )
-        self._packets_out: list[tuple[bytes, Hashable]] = []
-        self._channel_packets: list[tuple[Frame | FrameAck, Client]] = []
-        self._topic_numbers = topic_numbers
         self._finals_sent: int | None = None
         self._final_ns = 0
-        self._still_needed = False
 
     # ---- calls of the session's owner
 
     def send(self, datagram: bytes, messages: int, send_time_ns: int, now_ns: int) -> None:
-        """Takes a datagram of the topic layer, to be sent now or as soon as the data rate allows it.
+        """Takes a datagram of the topic layer, to be sent now or as soon as clients have room and the rate allows it.
 
         Args:
             datagram: its bytes.
@@ -138,12 +108,40 @@ class ReliableSender:
             number = send_state.send(body, now_ns, wanted=self._filter.wanted(topics))
             if number >= 0:
                 self._packets_out += self._filter.send(number, send_state.window.trail, body, topics, now_ns)
+                self._ask(now_ns)
             return
         number = send_state.send(body, now_ns)
         if number >= 0 and not send_state.has_no_receivers:
             self._packets_out.append(
                 (udp_packets.data_front(self.session_id, number, send_state.window.trail, 0) + body, ALL)
             )
+            if send_state.paths is not None:
+                self._ask(now_ns)
+
+    @property
+    def open_until(self) -> int:
+        """The usual case: the position of `window` up to which datagrams may be sent to all at once.
+
+        `sent` takes note of them. 0 when each one has to go to `send`.
+        """
+        if self._filter is not None or self._packets_out or self._send_state.has_no_receivers:
+            return 0
+        return self._send_state.open_until
+
+    @property
+    def window(self) -> RetransmitWindow:
+        """The datagrams that can be sent again, each behind DATA_BODY."""
+        return self._send_state.window
+
+    def sent(self, count: int, size: int, now_ns: int) -> None:
+        """Takes note of datagrams that were added to the window and sent to all.
+
+        Args:
+            count: their number.
+            size: their bytes, without headers.
+            now_ns: the time.
+        """
+        self._send_state.sent(count, size, now_ns)
 
     def clear_window(self) -> None:
         """Removes all datagrams from the retransmit window; only while no client is registered."""
@@ -151,17 +149,30 @@ class ReliableSender:
 
     @property
     def blocked(self) -> bool:
-        """Whether a datagram waits for the data rate; the caller should not send another one now."""
+        """Whether a datagram waits for room or for the data rate; the caller should not send another one now."""
         return self._send_state.blocked
+
+    @property
+    def rate_limited(self) -> bool:
+        """Whether a datagram waits for the data rate."""
+        return self._send_state.waiting > 0
+
+    @property
+    def slowest(self) -> Client | None:
+        """The client for whose room the source waits; None when it does not wait for any."""
+        return self._send_state.slowest
+
+    def overtake(self, client: Client) -> None:
+        """Does not wait for a client any more until it has caught up; it loses what leaves the window."""
+        if self._send_state.credit is not None:
+            self._send_state.credit.overtake(client)
+            self.counts.clients_evicted += 1
+            self._evicted.append(client)
+            self._put_session_message(client, 0)
 
     def take(self) -> list[tuple[bytes, Hashable]]:
         """Returns, once, the packets to send now, each with its address, or ALL."""
         found, self._packets_out = self._packets_out, []
-        return found
-
-    def take_channel_packets(self) -> list[tuple[Frame | FrameAck, Client]]:
-        """Returns, once, the packets of control channels that came, with their clients."""
-        found, self._channel_packets = self._channel_packets, []
         return found
 
     def end(self, now_ns: int, *, still_needed: bool = False) -> None:
@@ -186,20 +197,6 @@ class ReliableSender:
 
     # ---- clients
 
-    @property
-    def addresses(self) -> tuple[Hashable, ...]:
-        """The addresses to which a packet for ALL goes when the session has no group."""
-        return self._clients.addresses
-
-    @property
-    def clients(self) -> tuple[Client, ...]:
-        """The registered clients whose context is known."""
-        return self._clients.known
-
-    def client_at(self, address: Hashable) -> Client | None:
-        """Returns the client that is registered at an address."""
-        return self._clients.get(address)
-
     def forget(self, client: Client) -> None:
         """Drops a client whose context has died."""
         self._clients.forget(client)
@@ -209,11 +206,6 @@ class ReliableSender:
     def retransmit_limiter(self) -> RateLimiter:
         """The limit of retransmissions, which frames of control channels share."""
         return self._send_state.retransmit_limiter
-
-    @property
-    def changes(self) -> int:
-        """A number that grows when a client comes, goes, or receives other topics."""
-        return self._clients.changes
 
     # ---- window, for statistics
 
@@ -249,9 +241,13 @@ class ReliableSender:
         """Runs the timers that have expired."""
         self.counts.clients_silent += self._clients.turn(now_ns)
         self._note_receivers()
+        if self._send_state.paths is not None and self._send_state.paths.turn(now_ns) and self._send_state.credit:
+            self._send_state.credit.limit = 0
+        self._wait_for_room(now_ns)
         datagrams, session_message_due = self._send_state.turn(now_ns)
         for sent in datagrams:
             self._put_data(sent, now_ns)
+        self._ask(now_ns)
         if self._filter is not None:
             self._packets_out += self._filter.turn(self.lead, now_ns)
         if self._finals_sent is not None:
@@ -285,6 +281,8 @@ class ReliableSender:
         if self.over:
             self._reset(found, address, udp_packets.GONE)
             return
+        known = self._clients.get(address)
+        begins = known is not None and known.begins
         answer, cookie = self._clients.connect(address, found.cookie, now_ns)
         self._note_receivers()
         if answer is Answer.RESET:
@@ -294,6 +292,11 @@ class ReliableSender:
         flags = udp_packets.WELCOME | (udp_packets.ADMITTED if answer is Answer.ADMITTED else 0)
         client = self._clients.get(address)
         if client is not None and answer is Answer.ADMITTED:
+            client.admitted_ns = now_ns
+            if self._send_state.credit is not None:
+                self._send_state.credit.admit(client, again=begins)
+            if self._send_state.paths is not None and (begins or client.path is None):
+                self._send_state.paths.admit(client, now_ns)
             self._put_notice(client)
         self._packets_out.append((self._session_message(flags, cookie, found.nonce), address))
 
@@ -305,54 +308,88 @@ class ReliableSender:
             if found.type != LEAVE and TABLE[State.UNKNOWN, Cause.UNPROVEN].answer is Answer.RESET:
                 self._reset(found, address, 0)
         elif isinstance(found, udp_packets.Ack):
-            self._ack(found, client)
+            self._ack(found, client, now_ns)
         elif isinstance(found, udp_packets.Numbers):
             self._nak(found.numbers, client, now_ns)
         elif isinstance(found, Frame | FrameAck):
-            if client.state is State.KNOWN:
-                self._channel_packets.append((found, client))
+            self._take_frame(found, client)
         else:
             self._clients.leave(client)
             self._note_receivers()
+            self._send_waiting(now_ns)
 
-    def _ack(self, found: udp_packets.Ack, client: Client) -> None:
-        # Looked up before the client counts as a receiver: messages that are sent to it have no lower numbers.
-        asked = found.topics if found.flags & ASKS else ()
-        places = [(topic, *(self._topic_numbers(topic) or (NO_TOPIC, NO_TOPIC))) for topic in asked]
-        self._clients.ack(client, found, self.lead)
-        listed = [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
-        self._packets_out += [
-            (packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, listed)
-        ]
+    def _ack(self, found: udp_packets.Ack, client: Client, now_ns: int) -> None:
+        self._take_ack(found, client, self.lead)
+        before = client.next, client.limit
+        credit, paths = self._send_state.credit, self._send_state.paths
+        may_send = paths is not None and paths.answered(client, found.lead, now_ns)
+        if credit is None:
+            client.next = max(client.next, min(found.next, self.lead))
+        elif credit.take(client, found.next, found.room) or may_send:
+            self._send_waiting(now_ns)
+        if before != (client.next, client.limit):
+            client.progress_ns = now_ns
+        if client.evicted:  # an earlier one may be lost
+            self._put_session_message(client, 0)
+
+    def _send_waiting(self, now_ns: int) -> None:
+        for sent in self._send_state.send_waiting(now_ns):
+            self._put_data(sent, now_ns)
+        self._ask(now_ns)
+
+    def _ask(self, now_ns: int) -> None:
+        """Asks the clients for an ACK whose answers tell congestion control how much it may send."""
+        paths = self._send_state.paths
+        if paths is not None:
+            for client in paths.due(now_ns):
+                self._put_question(client)
+
+    def _put_question(self, client: Client) -> None:
+        self._put_session_message(client, udp_packets.WAITS)
+
+    def _wait_for_room(self, now_ns: int) -> None:
+        """Asks the client for which the source waits for an ACK, or lets it fall behind, when that is due."""
+        credit, slowest = self._send_state.credit, self._send_state.slowest
+        if credit is None or slowest is None:
+            return
+        if credit.is_too_slow(now_ns):
+            self.overtake(slowest)
+        elif credit.asks(now_ns):
+            if self._send_state.paths is not None:
+                self._send_state.paths.asked(slowest, now_ns)
+            self._put_question(slowest)
 
     def _nak(self, numbers: Sequence[int], client: Client, now_ns: int) -> None:
         too_old = self.counts.naks_too_old
         if self._filter is not None:
             answers, numbers = self._filter.answer(client, numbers, self._send_state.window.get)
             self._packets_out += answers
-        sent, refused = self._send_state.nak(numbers, now_ns)
+        to = ALL if self._multicast else client.address
+        paths = self._send_state.paths
+        if paths is not None and paths.lost(client, numbers, now_ns) and self._send_state.credit is not None:
+            self._send_state.credit.limit = 0
+        sent, refused = self._send_state.nak(numbers, now_ns, to, client.round_trip_ns)
         for each in sent:
             self._put_data(each, now_ns)
         for refusal in refused:
-            self._put_refusal(refusal)
+            self._put_refusal(refusal, to)
+        self._ask(now_ns)
         if self.counts.naks_too_old != too_old:
             # A client that asks for a datagram that is not held does not know the trail.
-            self._put_notice(client)
-            self._packets_out.append((self._session_message(0, client.cookie, 0), client.address))
+            self._put_session_message(client, 0)
 
     # ---- packets out
 
     def _put_data(self, sent: Datagram, now_ns: int) -> None:
-        if self._filter is not None:
-            if sent.retransmitted:
-                self._packets_out += self._filter.send_again(sent.number, sent.trail, sent.data)
-            else:
-                topics = self._filter.topics_of(sent.data)
-                self._packets_out += self._filter.send(sent.number, sent.trail, sent.data, topics, now_ns)
+        if sent.retransmitted:
+            if sent.to is ALL or self._clients.get(sent.to) is not None:
+                front = udp_packets.data_front(self.session_id, sent.number, sent.trail, udp_packets.AGAIN)
+                self._packets_out.append((front + sent.data, sent.to))
+        elif self._filter is not None:
+            topics = self._filter.topics_of(sent.data)
+            self._packets_out += self._filter.send(sent.number, sent.trail, sent.data, topics, now_ns)
         elif not self._send_state.has_no_receivers:
-            front = udp_packets.data_front(
-                self.session_id, sent.number, sent.trail, udp_packets.AGAIN if sent.retransmitted else 0
-            )
+            front = udp_packets.data_front(self.session_id, sent.number, sent.trail, 0)
             self._packets_out.append((front + sent.data, ALL))
 
     def _put_notice(self, client: Client) -> None:
@@ -360,9 +397,9 @@ class ReliableSender:
         if self._filter is not None:
             self._packets_out += self._filter.notice(client, self.lead)
 
-    def _put_refusal(self, refusal: Refusal) -> None:
+    def _put_refusal(self, refusal: Refusal, to: Hashable) -> None:
         for packet in udp_packets.ncfs(self.session_id, refusal.reason, refusal.numbers):
-            self._packets_out.append((packet, ALL))
+            self._packets_out.append((packet, to))
 
     def _session_message(self, flags: int, cookie: int, nonce: int) -> bytes:
         final = udp_packets.FINAL if self._finals_sent is not None and not self.blocked else 0
@@ -376,8 +413,13 @@ class ReliableSender:
             for address in self.addresses:
                 client = self._clients.get(address)
                 if client is not None:
-                    self._put_notice(client)
-                    self._packets_out.append((self._session_message(flags, client.cookie, 0), address))
+                    self._put_session_message(client, flags)
+
+    def _put_session_message(self, client: Client, flags: int) -> None:
+        """Puts out a session message for one client, which also says whether the source waits for it."""
+        self._put_notice(client)
+        flags |= udp_packets.EVICTED if client.evicted else 0
+        self._packets_out.append((self._session_message(flags, client.cookie, 0), client.address))
 
     def _put_final(self, now_ns: int) -> None:
         if self._finals_sent is None or self.over or self.blocked or now_ns < self._final_ns:

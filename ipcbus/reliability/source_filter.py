@@ -115,12 +115,6 @@ class SourceFilter:
             state.passed, state.notice_ns, state.interval_ns = 0, None, 0
         return found
 
-    def send_again(self, number: int, trail: int, body: bytes) -> list[tuple[bytes, Hashable]]:
-        """Returns the packets of a retransmission for all clients that the datagram was for."""
-        topics = self.topics_of(body)
-        packet = udp_packets.data_front(self._session_id, number, trail, udp_packets.AGAIN) + body
-        return [(packet, each.address) for each in self._clients.registered if each.filter.had(number, topics)]
-
     def answer(
         self, client: Client, numbers: Iterable[int], held: Callable[[int], bytes | None]
     ) -> tuple[list[tuple[bytes, Hashable]], list[int]]:

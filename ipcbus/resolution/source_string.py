@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from ipcbus.wire.transport_names import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_NAMES
+from ipcbus.wire.transport_names import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_LBTTCP, TRANSPORT_NAMES
+
+_TCP: Final = "tcp "
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +19,19 @@ class Endpoint:
         port: its port.
         group: numeric address of the multicast group that it sends to; empty if it sends to each receiver.
         group_port: port of the group; 0 without a group.
+        tcp: whether it is the endpoint of a twin over TCP; the transport of a session over TCP says that by itself.
     """
 
     host: str
     port: int
     group: str = ""
     group_port: int = 0
+    tcp: bool = False
 
     def text(self) -> str:
         """Returns the endpoint in the form of a registry."""
-        return f"{self.host} {self.port} {self.group} {self.group_port}" if self.group else f"{self.host} {self.port}"
+        group = f" {self.group} {self.group_port}" if self.group else ""
+        return f"{_TCP if self.tcp else ''}{self.host} {self.port}{group}"
 
     @staticmethod
     def of(text: str) -> Endpoint | None:
@@ -34,7 +40,7 @@ class Endpoint:
             return None
         import ipaddress  # only sessions over UDP need it
 
-        found = text.split(" ")
+        found = text.removeprefix(_TCP).split(" ")
         try:
             hosts = [str(ipaddress.ip_address(host)) for host in found[::2]]
             ports = [int(port) for port in found[1::2]]
@@ -42,7 +48,8 @@ class Endpoint:
             return None
         if len(found) not in (2, 4) or not all(0 < port < 1 << 16 for port in ports):
             return None
-        return Endpoint(hosts[0], ports[0], *((hosts[1], ports[1]) if len(found) == 4 else ()))
+        group = (hosts[1], ports[1]) if len(found) == 4 else ("", 0)
+        return Endpoint(hosts[0], ports[0], *group, tcp=text.startswith(_TCP))
 
 
 def source_string(transport: int, session_id: int, transport_id: int, endpoint: Endpoint | None) -> str:
@@ -57,11 +64,11 @@ def source_string(transport: int, session_id: int, transport_id: int, endpoint: 
 
 
 def over_udp(transport: int, session_id: int, endpoint: Endpoint) -> str:
-    """Returns the source string of a session over UDP, or of the UDP twin of a session over a ring."""
+    """Returns the source string of a session over UDP or TCP, or of the UDP twin of a session over a ring."""
     at = f"{_bracketed(endpoint.host)}:{endpoint.port}:{session_id:08x}"
     if transport == TRANSPORT_LBTRM:
         return f"LBTRM:{at}:{_bracketed(endpoint.group)}:{endpoint.group_port}"
-    return f"LBT-RU:{at}"
+    return f"TCP:{at}" if transport == TRANSPORT_LBTTCP else f"LBT-RU:{at}"
 
 
 def _bracketed(host: str) -> str:

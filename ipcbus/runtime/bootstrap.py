@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
     from ipcbus.config import ContextOptions
-    from ipcbus.runtime.loop.event_loop import LoopTasks
+    from ipcbus.runtime.loop.loop_tasks import LoopTasks
 
 log = logging.getLogger("ipcbus")
 
@@ -70,9 +71,15 @@ def open_event_loop(bell: Doorbell, work: LoopTasks, options: ContextOptions) ->
         work,
         spins=_spins(options),
         linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
+        linger_ns=_linger_ns(options),
         sequential=sequential,
         split=not sequential and options.transport_lbtipc_receiver_operational_mode == "sequential",
     )
+
+
+def _linger_ns(options: ContextOptions) -> int:
+    """Returns the longest spin before a sleep; none on one processor, where the other side could not run meanwhile."""
+    return options.transport_lbtipc_pend_behavior_linger_maximum * 1000 if os.cpu_count() != 1 else 0
 
 
 def _spins(options: ContextOptions) -> bool:

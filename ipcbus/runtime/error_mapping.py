@@ -8,19 +8,28 @@ import operator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from ipcbus.errors import ConfigError, LayoutMismatch, PermissionRefused, SessionGone, SharedMemoryFull, TransportError
+from ipcbus.errors import (
+    ConfigError,
+    LayoutMismatch,
+    PermissionRefused,
+    SegmentDamaged,
+    SessionGone,
+    SharedMemoryFull,
+    TransportError,
+)
 from ipcbus.wire.wire_layout import TOPIC_NAME_MAX
 from ringbuf import ring_errors, segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _same = {
     ring_errors.SegmentFull: SharedMemoryFull,
     ring_errors.SegmentGone: SessionGone,
     ring_errors.SegmentRefused: PermissionRefused,
     ring_errors.SegmentMismatch: LayoutMismatch,
+    ring_errors.SegmentSpoiled: SegmentDamaged,
 }
 
 
@@ -116,7 +125,7 @@ def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller
         ConfigError: the text names the parameter.
     """
     for name, function in given.items():
-        if type(function) is FunctionType and not function.__code__.co_flags & _ASYNC:
+        if type(function) is FunctionType and not function.__code__.co_flags & ASYNC:
             continue  # most are like this; the full check takes longer than to send a request
         if function is not None and not callable(function):
             raise ConfigError(
@@ -125,7 +134,7 @@ def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller
         if function is not None and (_is_async(function) or _is_async(function.__call__)):
             cure = (
                 "leave it out and use `async for message in receiver`"
-                if name == "on_message"
+                if name in ("on_message", "on_data", "on_view")
                 else "hand the work to asyncio with loop.call_soon_threadsafe"
             )
             raise ConfigError(

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from ipcbus.config.option_values import OptionValues
     from ipcbus.gmd.receiver_area import ReceiverArea
 
+CHECK_NS: Final = 1_000_000_000
+"""Time in ns between two looks whether the files of an open area are still there."""
 _YIELD_S: Final = 5.0
 """Time in which an agent closes an area that its owner wants; it takes less than a second where it can run."""
 _LOOK_S: Final = 0.01
+_FILES: Final = ("network_key_file", "tls_certificate", "tls_certificate_key", "tls_trusted_certificates")
+"""Options that name a file; an agent runs in another directory."""
 _ONLY_THE_OWNERS: Final = frozenset(
     {
         *("context_name", "operational_mode", "thread_cpu", "transport_lbtipc_receiver_operational_mode"),
@@ -104,8 +108,9 @@ def _for_agents(options: OptionValues) -> dict[str, object]:
         for name, value in options.items()
         if value != options.rows[name].default and name not in _ONLY_THE_OWNERS
     }
-    if given.get("network_key_file"):
-        given["network_key_file"] = str(Path(str(given["network_key_file"])).absolute())
+    for name in _FILES:
+        if given.get(name):
+            given[name] = str(Path(str(given[name])).absolute())
     return given
 
 
@@ -117,4 +122,5 @@ def open_receiver_area(domain: str, topic: str, options: ReceiverOptions) -> Rec
         Disk(),
         area_folder(directory_of(options.ipc_gmd_directory), options.gmd_name, topic, RECEIVER),
         AreaIdentity(options.gmd_name, topic, domain),
+        durability=options.gmd_durability,
     )

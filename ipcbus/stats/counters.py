@@ -124,6 +124,13 @@ COUNTERS: Final = (
         "Responses refused inside a callback because there was no room.",
         ultra=_ULTRA_CONTEXT + "resp_would_block",
     ),
+    _row(
+        CONTEXT,
+        "resps_lost",
+        "responses",
+        "Responses that may not have come: their session ended, or was left, before the asking context had taken "
+        "them, or 16 links over UDP broke.",
+    ),
     _row(SESSION, "msgs_sent", "datagrams", "Datagrams published.", ultra=_ULTRA_SOURCE + "msgs_sent"),
     _session(_ULTRA_SOURCE, "bytes_sent", "bytes", "Bytes of these datagrams with all headers."),
     _row(

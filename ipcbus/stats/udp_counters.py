@@ -43,20 +43,39 @@ RESOLUTION_ROWS: Final[tuple[Row, ...]] = (
     _own("dgrams_dropped_old", "datagrams", "Datagrams that arrived after a later one, or twice; dropped."),
     _own("dgrams_other_domain", "datagrams", "Datagrams of contexts of other domains; ignored."),
     _own("adverts_refused", "topics", "Topics for which there was no room in the cache."),
+    _own(
+        "dgrams_dropped_seal",
+        "datagrams",
+        "Datagrams of any kind that the keys of network_key_file did not open, or that came again; dropped.",
+    ),
 )
-"""Counters of topic resolution over the network of a context; all 0 while it is off."""
+"""Counters of topic resolution over the network of a context, and of its seals; all 0 while they are off."""
 
 _SOCKET: Final = (
     _own("socket_dgrams_sent", "packets", "Packets of any kind that the kernel accepted."),
     _own("socket_bytes_sent", "bytes", "Bytes of these packets."),
     _own("socket_dgrams_rcved", "packets", "Packets of any kind received; socket_dgrams_lost is included."),
     _own("socket_bytes_rcved", "bytes", "Bytes of these packets."),
-    _own("socket_send_blocked", "packets", "Packets for which the kernel had no room; lost, and retransmitted later."),
-    _own("socket_send_refused", "packets", "Packets that the kernel refused: no route, or a closed port."),
+    _own(
+        "socket_send_blocked",
+        "packets",
+        "Times that the kernel had no room for a packet, which then waits.",
+    ),
+    _own(
+        "socket_send_refused",
+        "packets",
+        "Packets that the kernel refused: no route, or a closed port; over TCP, connections that were refused.",
+    ),
     _own("socket_send_too_large", "packets", "Packets that are too long for UDP; lost."),
     _own("socket_dgrams_truncated", "packets", "Received packets that were too long for the receive buffer."),
     _own("socket_dgrams_lost", "packets", "Packets dropped for a test, as a *_LOSS_RATE asks for."),
     _own("socket_dgrams_overrun", "packets", "Packets that the kernel dropped because the receive buffer was full."),
+    _own(
+        "socket_tls_failed",
+        "connections",
+        "Connections over TCP that ended because of TLS: a certificate that is not valid, a peer without TLS, or a "
+        "handshake that was not finished.",
+    ),
 )
 
 _FRAMES: Final[tuple[Row, ...]] = (
@@ -84,6 +103,7 @@ UPLINK_ROWS: Final[tuple[Row, ...]] = (
         "datagrams",
         "Datagrams not sent to a client that receives none of their topics; counted for each client.",
     ),
+    _source("bytes_buffered", "bytes, now", "Bytes that wait for receivers over TCP and are not in a kernel yet."),
     _source("txw_msgs", "datagrams, now", "Datagrams in the retransmit window."),
     _source("txw_bytes", "bytes, now", "Bytes of these datagrams."),
     _source("rctlr_data_msgs", "datagrams, now", "Datagrams that wait for the data rate."),
@@ -92,7 +112,12 @@ UPLINK_ROWS: Final[tuple[Row, ...]] = (
     _own("lead", "number, now", "Number of the next datagram."),
     _own("trail", "number, now", "Number of the oldest datagram in the retransmit window."),
     _own("clients_refused", "contexts", "Registrations refused because there was no room."),
-    _own("clients_silent", "contexts", "Clients dropped because they sent nothing."),
+    _own(
+        "clients_silent",
+        "contexts",
+        "Clients dropped because they sent nothing, or over TCP nothing that proves that they read.",
+    ),
+    _own("clients_evicted", "contexts", "Clients overtaken because they kept the source waiting for too long."),
     _own("dgrams_dropped_malformed", "packets", "Malformed packets, and packets of the wrong type; dropped."),
     _own("dgrams_dropped_sid", "packets", "Packets of another session; dropped."),
     _own("dgrams_dropped_unproven", "packets", "Packets without the cookie of their address; dropped."),
@@ -143,6 +168,7 @@ RECEPTION_ROWS: Final[tuple[Row, ...]] = (
     _own("connects_sent", "packets", "Requests for registration, or for the state of the source."),
     _own("acks_sent", "packets", "Signs of life to the source."),
     _own("resets_rcved", "packets", "How often the source did not know the receiver."),
+    _own("evictions_rcved", "times", "How often the source said that it goes on without waiting for this context."),
     _own("dgrams_filtered", "datagrams", "Datagrams that the source did not send, as they have other topics only."),
     *_FRAMES,
     *_SOCKET,

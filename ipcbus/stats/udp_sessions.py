@@ -21,7 +21,7 @@ from ipcbus.stats.snapshot_model import (
     SlotStats,
     UplinkStats,
 )
-from ipcbus.wire.wire_layout import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_LBTRU
+from ipcbus.wire.transport_names import SOURCE_PACED
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def uplink_stats(advert: SessionAdvert, copy: UplinkCopy | None, lag: int, read_
     endpoint = advert.endpoint
     if endpoint is None:
         return None
-    transport = TRANSPORT_LBTRM if endpoint.group else TRANSPORT_LBTRU
+    transport = advert.over_network
     board: Mapping[str, int] = copy.board if copy else {}
     since = board.get("limited_since", 0)
     return UplinkStats(
@@ -255,7 +255,7 @@ def _remote_session(receptions: list[Reception], processes: Processes) -> Sessio
         command="",
         alive=True,
         start_ns=0,
-        pacing="source_paced" if advert.transport in OVER_UDP else "receiver_paced",
+        pacing="source_paced" if advert.transport in SOURCE_PACED else "receiver_paced",
         capacity=0,
         datagram_max=0,
         slots_max=0,

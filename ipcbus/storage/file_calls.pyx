@@ -10,6 +10,13 @@ import os
 cdef extern from "<fcntl.h>" nogil:
     int fallocate(int fd, int mode, off_t offset, off_t length)
     int FALLOC_FL_KEEP_SIZE
+    int AT_EMPTY_PATH
+
+cdef extern from "<sys/stat.h>" nogil:
+    ctypedef struct Looked "struct statx":
+        unsigned int stx_nlink
+    int statx(int fd, const char *path, int flags, unsigned int mask, Looked *found)
+    unsigned int STATX_NLINK
 
 
 cdef int write_fully(int fd, const char *data, size_t length, int64_t offset) noexcept nogil:
@@ -37,3 +44,10 @@ def allocate(int fd, int64_t offset, int64_t length):
             return
         if code != EINTR:
             raise OSError(code, os.strerror(code))
+
+
+def links(int fd):
+    cdef Looked found
+    if statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &found):
+        raise OSError(errno, os.strerror(errno))
+    return found.stx_nlink

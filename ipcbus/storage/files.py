@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.errors import StorageError, StorageFull
 from ipcbus.storage import file_calls, locks
+from ringbuf.segment import no_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from ipcbus.storage.locks import FileLock
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FLAGS: Final = (
     os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 )  # O_NONBLOCK: opening a FIFO must not wait for its other end
@@ -95,12 +95,18 @@ class File(Protocol):
     def sync(self) -> None:
         """Waits until all written data will survive a power loss."""
 
+    def has_name(self) -> bool:
+        """Returns whether the open file still has a name; False when it, or its directory, was removed."""
+
     def close(self) -> None:
         """Closes the file; a second call does nothing."""
 
 
 class Lock(Protocol):
     """A lock that lasts until it is released or its process ends."""
+
+    def has_name(self) -> bool:
+        """See `File`; without its name, another process can make a file of that name and lock that."""
 
     def release(self) -> None:
         """Releases the lock; a second call does nothing."""
@@ -178,11 +184,12 @@ def typed_errors(path: Path, doing: str, cure: str = "check the path, its permis
     except FileNotFoundError as error:
         raise FileMissing(f"{path}: cannot {doing}: there is no such file or directory; {cure}") from error
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in locks.FULL:
             raise StorageFull(
-                f"{path}: cannot {doing}: {error.strerror}; make room on this disk, let an archive keep "
-                "less (retain_bytes), or use another disk"
+                f"{path}: cannot {doing}: {error.strerror}; make room on this disk, or use another disk"
             ) from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise StorageError(f"{path}: cannot {doing}: {no_descriptors()}") from error
         raise StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {cure}") from error
 
 
@@ -264,6 +271,10 @@ class DiskFile:
         """See `File`."""
         with typed_errors(self.path, "sync it"):
             os.fdatasync(self._fd)
+
+    def has_name(self) -> bool:
+        """See `File`."""
+        return file_calls.links(self._fd) > 0
 
     def close(self) -> None:
         """See `File`."""

@@ -6,6 +6,7 @@ from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER
 from ringbuf.lending cimport Lender
 from ringbuf.ring cimport RingWriter, Writer, writer_publish, writer_ticks
+from ringbuf.slot_doorbells cimport SlotDoorbells
 
 cdef enum:
     GATE_CLOSED = 1
@@ -17,12 +18,19 @@ cdef class BatchWriter:
     cdef readonly RingWriter ring
     cdef Writer *w
     cdef object policy
-    cdef object published           # called with the slots whose readers wait for a record
+    cdef public object published           # called with the slots whose readers wait for a record
+    cdef SlotDoorbells doorbells    # `published`, where it is compiled; else None
+    cdef bint holds                 # `published` may wait until more records are published
+    cdef uint64_t held              # the slots that it has not been called with for that reason
+    cdef uint64_t told_at           # the position up to which it has been called
+    cdef public bint watched        # `published` is called for each record, also without such slots
     cdef uint64_t **publish_pairs         # pairs of words: publication copies the first word to the second
     cdef uint32_t publish_pair_count, topics_max
     cdef uint64_t record_number     # increases with each record
     cdef uint64_t *line_records            # by line: the last record with the line's pair in `publish_pairs`, which has it once
     cdef uint64_t minimum_length
+    cdef uint64_t usual_length, burst_length    # what `minimum_length` is, and in bursts; 0 without
+    cdef uint64_t published_ticks
     cdef uint64_t record_limit          # most bytes of a record, with its header and the last message's padding
     cdef readonly uint64_t datagram_max
     cdef readonly int gate
@@ -40,6 +48,7 @@ cdef class BatchWriter:
     cdef uint64_t longest_wait
     cdef readonly uint64_t infos_sent
     cdef public bint timer_runs
+    cdef public uint64_t timer_head     # the head of the ring when the timer looked last
 
     cdef int pass_gate(self, str topic, bint block) except -1
     cdef double ns_per_tick(self) noexcept
@@ -47,6 +56,9 @@ cdef class BatchWriter:
     cdef int explicit_batch_ended(self) except -1
     cdef int end_reservation(self, bint cancelled) except -1
     cdef void note_wait(self, uint64_t now) noexcept
+    cdef void note_burst(self, uint64_t now) noexcept
+    cdef int tell(self, uint64_t parked) except -1
+    cdef int tell_held(self) except -1
 
 
 cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:
@@ -77,12 +89,16 @@ cdef inline int batch_publish_at(BatchWriter batch, uint64_t now) except -1:
     cdef uint32_t i
     if batch.stamps_messages and now != batch.w.open_ticks:
         batch.note_wait(now)
+    if batch.burst_length:
+        batch.note_burst(now)
     parked = writer_publish(batch.w)
     for i in range(batch.publish_pair_count):
         _atomics.store_release64(&batch.publish_pairs[i][1], batch.publish_pairs[i][0])  # SYNC published
     batch.publish_pair_count = 0
     batch.publication_stamp = NULL
     batch.record_number += 1
-    if parked:
-        batch.published(parked)
+    if parked and batch.doorbells is not None and not batch.watched:
+        batch.doorbells.ring(parked)
+    elif parked or batch.watched:
+        batch.tell(parked)
     return 0

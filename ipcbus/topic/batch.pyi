@@ -19,8 +19,13 @@ class BatchWriter:
     gate: int
     explicit_batches: int
     infos_sent: int
+    published: Callable[[int], object]
+    """Called after a record was published that readers wait for, with the mask of their slots."""
+    watched: bool
+    """Whether `published` is called for each record, also without readers to wake."""
     """Topic sequence number infos that were sent."""
     timer_runs: bool
+    timer_head: int
     """Whether the timer of the batching interval runs; the layer above clears it when it stops the timer."""
 
     def __init__(
@@ -34,6 +39,7 @@ class BatchWriter:
         topics_max: int,
         topics_offset: int,
         interval_ns: int = 0,
+        burst_length: int = 0,
     ) -> None:
         """Makes the writer of a ring.
 
@@ -47,6 +53,7 @@ class BatchWriter:
             topics_offset: offset of the lines in the ring object, in bytes.
             interval_ns: an explicit batch that is at least this old is published when it ends; 0 leaves that to
                 `flush_older`.
+            burst_length: what `minimum_length` is while datagrams follow each other within 200 us; 0 leaves it.
         """
 
     def flush(self) -> bool:

@@ -15,12 +15,17 @@ from ringbuf._layout cimport RECORD_HEADER
 from ringbuf.clock cimport monotonic_ns, ns_per_tick
 from ringbuf.lending cimport Lender
 from ringbuf.ring cimport VIRTUAL_CLOCK, RingWriter, Writer, aligned, writer_drop_empty, writer_ticks
+from ringbuf.slot_doorbells cimport SlotDoorbells
+
+cdef enum:
+    BURST_NS = 200_000  # datagrams that follow each other within this time are a burst
+    HELD_BYTES = 122_880  # fragments that a transport over sockets gets in one go
 
 
 cdef class BatchWriter:
     def __init__(
         self, RingWriter ring, policy, published, *, uint64_t minimum_length, uint64_t datagram_max, uint32_t topics_max,
-        uint64_t topics_offset, int64_t interval_ns=0,
+        uint64_t topics_offset, int64_t interval_ns=0, uint64_t burst_length=0,
     ):
         self.record_limit = RECORD_HEADER + aligned(datagram_max)
         if self.record_limit > ring.w.record_max or topics_max & (topics_max - 1):
@@ -33,7 +38,9 @@ cdef class BatchWriter:
         self.lender = Lender(ring.ring, ring.w.data - ring.ring.base, True)
         self.policy = policy
         self.published = published
-        self.minimum_length = minimum_length
+        self.doorbells = published if isinstance(published, SlotDoorbells) else None
+        self.minimum_length = self.usual_length = minimum_length
+        self.burst_length = burst_length if burst_length > minimum_length > 0 else 0
         self.interval_ns = interval_ns
         self.stamps_messages = minimum_length != 0
         self.stamps_per_tick = self.ns_per_tick() / STAMP_NS
@@ -93,6 +100,34 @@ cdef class BatchWriter:
             put_stamp(self.publication_stamp, longest, self.stamps_per_tick)
         _atomics.store_relaxed64(&w.header.batch_wait_ns, <uint64_t>(<double>self.wait_ticks_sum * ns_per_tick))
         _atomics.store_relaxed64(&w.header.batch_wait_max, <uint64_t>(<double>self.longest_wait * ns_per_tick))
+
+    @cython.final
+    cdef void note_burst(self, uint64_t now) noexcept:
+        """Sets how long the next datagram is to be: in a burst, each that is not full costs as much as one that is."""
+        cdef double since_ns = <double>(now - self.published_ticks) * self.ns_per_tick()
+        self.minimum_length = self.burst_length if since_ns < BURST_NS else self.usual_length
+        self.published_ticks = now
+
+    @cython.final
+    cdef int tell(self, uint64_t parked) except -1:
+        """Tells the readers in these slots about what is published, unless more records follow at once."""
+        if self.holds and not self.watched and self.w.head - self.told_at < HELD_BYTES:
+            self.held |= parked
+            return 0
+        # First: other threads may publish during the call.
+        parked |= self.held
+        self.held, self.holds, self.told_at = 0, False, self.w.head
+        self.published(parked)
+        return 0
+
+    @cython.final
+    cdef int tell_held(self) except -1:
+        """Tells the readers about what `tell` has kept from them; returns whether there was any."""
+        self.holds = False
+        if not self.held:
+            return 0
+        self.tell(0)
+        return 1
 
     def flush(self):
         if self.gate & (GATE_RESERVED | GATE_FORKED) or not self.w.used:

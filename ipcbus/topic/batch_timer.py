@@ -32,6 +32,10 @@ def publish_old(batch: BatchWriter, now_ticks: int, interval_ns: int, explicit_n
     rest_ns = batch.flush_older(now_ticks, interval_ns, explicit_ns)
     if rest_ns >= 0:
         return TimerResult(rest_ns, False)
+    if batch.timer_runs and batch.ring.head != batch.timer_head:
+        # The next datagram of a stream opens soon, and a timer that has to be started again wakes the driver.
+        batch.timer_head = batch.ring.head
+        return TimerResult(interval_ns, rest_ns == -2)
     # The flag is cleared before the second check, so a send in between either sees the flag or is seen here.
     batch.timer_runs = False
     if not batch.ring.open_bytes:

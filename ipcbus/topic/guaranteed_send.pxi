@@ -41,11 +41,17 @@ cdef inline int end_guaranteed(TopicSource source) except -1:
 
 cdef uint64_t save_copy(TopicSource source, int mode, int64_t timeout_ns, bytes header_block, bytes value, uint64_t length) except 0:
     """Saves a message that has `length` bytes with all headers; returns its GMD number."""
+    cdef uint64_t count = 1
     if length > (source.message_max if source.fragment_max == 0 else <uint64_t>MESSAGE_MAX):
         raise send_errors.too_large(source.topic, length, source.message_max, in_fragments=source.fragment_max != 0)
+    if length > source.message_max:
+        count = (length + source.fragment_max - 1) // source.fragment_max
     if length > source.saver.length_max:
         raise send_errors.too_large_to_send_again(source.topic, length, source.saver.length_max)
-    return source.saver.save(mode, timeout_ns, epoch_ns(read_ticks(clock_kind())), b"" if header_block is None else header_block, value)
+    return source.saver.save(
+        mode, timeout_ns, epoch_ns(read_ticks(clock_kind())), source.next_sequence, count,
+        b"" if header_block is None else header_block, value,
+    )
 
 
 cdef int send_guaranteed(

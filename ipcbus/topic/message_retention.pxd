@@ -9,6 +9,7 @@ cdef struct Block:
     char *entries
     uint32_t *index_end     # the word of the first entry stands right before it
     Block *newer
+    Block *older
     uint64_t first          # number of the first entry
     uint32_t count, used, size
 

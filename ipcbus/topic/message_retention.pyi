@@ -66,6 +66,9 @@ class Retention:
     def expire(self, now_ticks: int) -> None:
         """Drops the messages that the thresholds let go now."""
 
+    def drop_below(self, number: int) -> None:
+        """Drops the messages before a number."""
+
     def clear(self) -> None:
         """Drops all messages."""
 

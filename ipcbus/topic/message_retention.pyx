@@ -47,7 +47,7 @@ cdef Block *new_block(Retained *r, uint64_t need) noexcept:
         block.entries = <char *>&block[1]
         block.index_end = <uint32_t *>(block.entries + size)
         block.size = <uint32_t>size
-    block.newer = NULL
+    block.newer = block.older = NULL
     block.count = block.used = 0
     return block
 
@@ -70,6 +70,8 @@ cdef void drop_entry(Retained *r) noexcept:
         r.oldest = block.newer
         if r.oldest == NULL:
             r.newest = NULL
+        else:
+            r.oldest.older = NULL
         free_block(r, block)
 
 
@@ -112,6 +114,7 @@ cdef Block *prepare(Retained *r, uint64_t need, const char *message) noexcept:
             r.oldest = block
         else:
             r.newest.newer = block
+            block.older = r.newest
         r.newest = block
     return block
 
@@ -177,18 +180,19 @@ cdef void retain(Retained *r, uint64_t send_ticks, const char *message) noexcept
         trim(r, send_ticks)
 
 
-cdef uint64_t after_messages(const Retained *r, uint64_t low, uint64_t until, uint64_t *messages) noexcept:
-    """Walks over `messages` messages from `low` on, to below `until`; takes those from the count, and returns where it stops."""
-    cdef const Block *block = r.oldest
-    cdef uint64_t number = low
-    while number < until:
-        while number - block.first >= block.count:
-            block = block.newer
+cdef uint64_t before_messages(const Retained *r, uint64_t until, uint64_t messages) noexcept:
+    """Returns the first number of the last `messages` messages below a number; the lowest one if there are fewer.
+
+    It walks back from the end: other threads wait meanwhile, and the retention may be much longer.
+    """
+    cdef const Block *block = r.newest
+    cdef uint64_t number = until
+    while messages and number > r.low:
+        number -= 1
+        while number < block.first:
+            block = block.older
         if not block.index_end[-1 - <int64_t>(number - block.first)] & CONTINUES:
-            if messages[0] == 0:
-                break
-            messages[0] -= 1
-        number += 1
+            messages -= 1
     return number
 
 
@@ -295,23 +299,22 @@ cdef class Retention:
     def clear(self):
         restart(&self.retained, self.retained.following)
 
+    def drop_below(self, uint64_t number):
+        while self.retained.oldest != NULL and self.retained.low < number:
+            drop_oldest(&self.retained)
+
     cdef uint64_t end(self) noexcept:
         """Returns the number after the highest one that it holds and that is published."""
         return min(self.retained.following, _atomics.load_relaxed64(self.published_word))
 
     def info(self, history=None, before=None):
-        cdef uint64_t following = self.end(), until = following, wanted, left, counted
+        cdef uint64_t following = self.end(), until = following
         cdef uint64_t low = min(self.retained.low, following)
         if before is not None and before < until:
             until = max(<uint64_t>before, low)
-        left = until - low
-        if history is None or history >= left:
+        if history is None or history >= until - low:
             return low, following
-        wanted, counted = history, left
-        after_messages(&self.retained, low, until, &left)
-        left = counted - left   # the number of messages
-        left -= min(left, wanted)
-        return after_messages(&self.retained, low, until, &left), following
+        return before_messages(&self.retained, until, history), following
 
     def read(self, uint64_t first, uint64_t last, uint64_t bytes_max, *, bint epoch=False):
         # Between here and the last copy no object is made that the garbage collector counts: collecting may let another

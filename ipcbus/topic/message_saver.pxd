@@ -9,10 +9,9 @@ cdef class MessageSaver:
     cdef public uint64_t length_max     # bytes of the longest message with its headers
     cdef int mode                       # mode and timeout of the last message
     cdef int64_t timeout_ns
-    cdef uint64_t run_number            # number and sequence number of the last message, whose successor needs no note
-    cdef uint64_t run_sequence
+    cdef uint64_t place                 # where the last message is expected in its topic
 
     cdef uint64_t save(
-        self, int mode, int64_t timeout_ns, int64_t send_time_ns, bytes block, bytes data
+        self, int mode, int64_t timeout_ns, int64_t send_time_ns, uint64_t first, uint64_t count, bytes block, bytes data
     ) except 0
     cdef int sent(self, uint64_t number, uint64_t first, uint64_t last) except -1

@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager
 class MessageSaver:
     """Saves each guaranteed message before it is sent.
 
-    For each message the source saves a copy, then sends the message; then it says which sequence numbers the message
-    got, or has the copy taken back. The source keeps other threads out of that time. A subclass does what is rare.
+    For each message the source saves a copy with the place in the topic that it expects, then sends the message; then
+    it says which sequence numbers the message got, or has the copy taken back. The source keeps other guaranteed
+    messages out of that time. A subclass does what is rare.
     """
 
     sends: bool
@@ -29,8 +30,8 @@ class MessageSaver:
         """Begins without messages.
 
         Args:
-            area_save: saves mode, timeout in ns, send time in ns since the epoch, header block and value of a message,
-                and returns its GMD number. It raises a `GmdError` if it saved nothing.
+            area_save: saves mode, place (`wire.topic_places`), send time in ns since the epoch, header block and value
+                of a message, and returns its GMD number. It raises a `GmdError` if it saved nothing.
             lock: held while it is called.
             mode: mode of messages that need no call of `_change_terms`.
             timeout_ns: their timeout.
@@ -42,8 +43,8 @@ class MessageSaver:
     def _change_terms(self, mode: int, timeout_ns: int) -> None:
         """Notes that the messages from the next one on have another mode or timeout; the lock is held."""
 
-    def _note_numbers(self, number: int, first: int, last: int) -> None:
-        """Notes the sequence numbers of a message; those after it have the next ones unless this is called again."""
+    def _correct_place(self, number: int, place: int) -> None:
+        """Notes that the message just sent has another place than the one that was saved: another thread sent first."""
 
     def _after_send(self) -> None:
         """Notes that a message is in the open datagram."""

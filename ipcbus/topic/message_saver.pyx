@@ -3,17 +3,18 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
+from ipcbus.wire.topic_places cimport place_of
+
 
 cdef class MessageSaver:
     def __init__(self, area_save, lock, int mode=0, int64_t timeout_ns=0):
         self.area_save, self.acquire, self.release = area_save, lock.acquire, lock.release
         self.mode, self.timeout_ns = mode, timeout_ns
         self.length_max = <uint64_t>-1
-        self.run_number = <uint64_t>-2     # no message goes on with it
 
     @cython.final
     cdef uint64_t save(
-        self, int mode, int64_t timeout_ns, int64_t send_time_ns, bytes block, bytes data
+        self, int mode, int64_t timeout_ns, int64_t send_time_ns, uint64_t first, uint64_t count, bytes block, bytes data
     ) except 0:
         cdef uint64_t number
         self.acquire()
@@ -21,7 +22,8 @@ cdef class MessageSaver:
             if self.closes or mode != self.mode or timeout_ns != self.timeout_ns:
                 self._change_terms(mode, timeout_ns)
                 self.mode, self.timeout_ns = mode, timeout_ns
-            number = self.area_save(mode, timeout_ns, send_time_ns, block, data)
+            self.place = place_of(first, count)
+            number = self.area_save(mode, self.place, send_time_ns, block, data)
             self.sends = True
         finally:
             self.release()
@@ -29,9 +31,8 @@ cdef class MessageSaver:
 
     @cython.final
     cdef int sent(self, uint64_t number, uint64_t first, uint64_t last) except -1:
-        if number != self.run_number + 1 or first != self.run_sequence + 1 or first != last:
-            self._note_numbers(number, first, last)
-        self.run_number, self.run_sequence = number, last
+        if place_of(first, last - first + 1) != self.place:
+            self._correct_place(number, place_of(first, last - first + 1))
         self.sends = False
         if self.closes or not self.watches:
             self._after_send()
@@ -43,7 +44,7 @@ cdef class MessageSaver:
     def _change_terms(self, mode, timeout_ns):
         raise NotImplementedError
 
-    def _note_numbers(self, number, first, last):
+    def _correct_place(self, number, place):
         raise NotImplementedError
 
     def _after_send(self):

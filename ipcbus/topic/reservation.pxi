@@ -9,7 +9,9 @@ cdef class Reservation:
         cdef uint64_t front = GUARANTEED_HEADER_BYTES * (self.mode != 0)
         cdef char *place
         if self.length + front > source.message_max:
-            raise send_errors.too_large_in_place(source.topic, self.length + front, source.message_max)
+            raise send_errors.too_large_in_place(
+                source.topic, self.length, source.message_max, in_fragments=source.fragment_max != 0, front=front
+            )
         if self.mode:
             begin_guaranteed(source, True)
         try:
@@ -93,9 +95,11 @@ cdef class Reservation:
     cdef int send(self, char *place, uint64_t front) except -1:
         cdef TopicSource source = self.source
         source.put(source.batch, place, self.length + front, FLAG_GUARANTEED * (self.mode != 0), True)
+        if self.mode:
+            source.note_put(source.next_sequence - 1)
         try:
             batch_publish_at(source.batch, source.sent_ticks)
         finally:
             if self.mode:
-                source.saver.sent(self.number, source.next_sequence - 1, source.next_sequence - 1)
+                source.saver.sent(self.number, source.guaranteed_first, source.guaranteed_last)
         return 0

@@ -7,7 +7,7 @@ import reprlib
 from typing import Any
 
 from ipcbus.errors import ClosedError, MessageTooLarge, ReservationError
-from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, MESSAGE_MAX
+from ipcbus.wire.wire_layout import MESSAGE_MAX
 
 
 def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
@@ -24,7 +24,7 @@ def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
         )
 
 
-def checked_length(topic: str, length: Any, message_max: int) -> int:  # noqa: ANN401 - whatever the caller gave
+def checked_length(topic: str, length: Any, message_max: int, *, in_fragments: bool) -> int:  # noqa: ANN401 - whatever the caller gave
     """Returns the length of a reservation as an int.
 
     Raises:
@@ -39,7 +39,7 @@ def checked_length(topic: str, length: Any, message_max: int) -> int:  # noqa: A
         kind = ValueError if isinstance(length, int) and not isinstance(length, bool) else TypeError
         raise kind(f"topic {topic!r}: acquire({length!r}): give a whole number of bytes, 0 or more")
     if found > MESSAGE_MAX:
-        raise too_large_in_place(topic, found, message_max)
+        raise too_large_in_place(topic, found, message_max, in_fragments=in_fragments)
     return found
 
 
@@ -58,9 +58,9 @@ def too_large(topic: str, length: int, message_max: int, *, in_fragments: bool) 
             "in fragments; split it"
         )
     return MessageTooLarge(
-        f"topic {topic!r}: a message of {length} bytes with its headers exceeds {message_max}, the datagram maximum of "
-        f"{message_max + MESSAGE_HEADER_BYTES} minus {MESSAGE_HEADER_BYTES} for the header of ipcbus; raise "
-        "transport_lbtsmx_datagram_max_size, split the message, or use transport lbtipc, which sends it in fragments"
+        f"topic {topic!r}: a message of {length} bytes with its headers exceeds message_max = {message_max} of its "
+        f"source; make the source with message_max={length}, split the message, or use transport lbtipc, which sends "
+        "it in fragments"
     )
 
 
@@ -73,12 +73,29 @@ def too_large_to_send_again(topic: str, length: int, length_max: int) -> Message
     )
 
 
-def too_large_in_place(topic: str, length: int, message_max: int) -> MessageTooLarge:
-    """Returns the error for a reservation that is too long."""
+def too_large_in_place(
+    topic: str, length: int, message_max: int, *, in_fragments: bool, front: int = 0
+) -> MessageTooLarge:
+    """Returns the error for a reservation that is too long.
+
+    Args:
+        topic: the topic of the source.
+        length: length of the reservation in bytes.
+        message_max: length of the longest message in one datagram.
+        in_fragments: whether `send` sends longer messages in fragments.
+        front: bytes of further headers, in front of the message.
+    """
+    cure = f"make the source with message_max={length + front}"
+    if length > MESSAGE_MAX:
+        cure = "split it"
+    elif in_fragments:
+        cure += " and without a transport, or use send(), which sends it in fragments"
+    else:
+        cure += ", or use send() on transport lbtipc, which sends it in fragments"
+    less = f" minus {front} for the headers of the message" if front else ""
     return MessageTooLarge(
-        f"topic {topic!r}: acquire({length}) exceeds {message_max}, the datagram maximum of "
-        f"{message_max + MESSAGE_HEADER_BYTES} minus {MESSAGE_HEADER_BYTES} for the header of ipcbus; raise "
-        "transport_*_datagram_max_size of its transport, or use send"
+        f"topic {topic!r}: acquire({length}) exceeds message_max = {message_max} of its source{less}; a message that "
+        f"is written in place lies in one datagram: {cure}"
     )
 
 

@@ -5,9 +5,11 @@ from ipcbus.topic.message_retention cimport Retained, Retention
 from ipcbus.topic.message_saver cimport MessageSaver
 from ipcbus.wire._wire_layout cimport TopicLine
 from ringbuf.lending cimport Loan
+from ringbuf.shared_words cimport WatchedWord
 
 cdef enum:
     SOURCE_CLOSED = 1
+    SOURCE_HELD = 4           # the members of a share have to catch up
     SOURCE_FRAGMENTING = 2    # a message is sent in fragments; other threads wait, as its numbers must be consecutive
 
 cdef class TopicSource:
@@ -20,6 +22,7 @@ cdef class TopicSource:
     cdef uint64_t sent_ticks, info_ticks    # times of the last message and of the last sequence number info
     cdef bint in_explicit_batch
     cdef readonly str topic
+    cdef public WatchedWord _joined_word    # not as `seen` once a receiver has joined the topic; None where that is not watched
     cdef readonly uint64_t message_max
     cdef Retained *retained     # NULL when nothing is retained
     cdef Retention retention    # its owner, or None
@@ -31,6 +34,7 @@ cdef class TopicSource:
     cdef object guaranteeing_thread      # ident of the thread that sends a guaranteed message; None without one
     cdef bint guaranteed_is_put          # that message is in the ring, with these numbers
     cdef uint64_t guaranteed_first, guaranteed_last
+    cdef readonly uint64_t _guaranteed_numbers      # sequence numbers of all guaranteed messages
 
     cdef int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1
     cdef int append_with_front(
@@ -56,6 +60,7 @@ cdef class TopicSource:
     cdef int send_in_mode(
         self, data, bytes header_block, uint32_t flags, bint flush, bint block, int mode, int64_t timeout_ns
     ) except -1
+    cpdef _send_request(self, data, uint64_t number, headers=*, bint block=*)
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1
     cdef void set_explicit_batch(self, bint begins) noexcept
     cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block, int mode, int64_t timeout_ns) except -1

@@ -2,16 +2,12 @@
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
 
 from ipcbus.errors import ClosedError
 from ipcbus.topic.batch import BatchWriter
 from ipcbus.topic.message_retention import Retention
 from ipcbus.topic.message_saver import MessageSaver
-from ipcbus.wire.properties import Headers
-
-Buffer = Any
-"""bytes, bytearray, memoryview, or an array: anything with a contiguous buffer."""
+from ipcbus.wire.properties import Buffer, Headers
 
 class TopicSource:
     """The sending handle of one topic.
@@ -21,8 +17,12 @@ class TopicSource:
 
     topic: str
     message_max: int
+    _guaranteed_numbers: int
+    """How many sequence numbers its guaranteed messages have."""
 
-    def __init__(self, batch: BatchWriter, topic: str, topic_number: int) -> None: ...
+    def __init__(self, batch: BatchWriter, topic: str, topic_number: int, message_max: int = 0) -> None:
+        """Begins without messages; with a `message_max` of 0 the datagram limits the messages."""
+
     @property
     def _batch(self) -> BatchWriter:
         """The open datagram of its session."""
@@ -164,6 +164,9 @@ class TopicSource:
 
     def _retain(self, retention: Retention | None) -> None:
         """Retains each message from now on there; with None it retains none."""
+
+    def _hold(self, holds: bool) -> None:
+        """Makes sends wait, or lets them go on."""
 
     def _closed_error(self) -> ClosedError:
         """Returns the error that a use of the closed source raises."""

@@ -7,14 +7,11 @@ from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-
 cimport cython
 
 from ipcbus.errors import WouldBlock
 from ipcbus.topic import send_errors, send_modes
-from ipcbus.topic.batch cimport (
-    GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for,
-)
+from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for
 from ipcbus.topic.message_front cimport copy_part
 from ipcbus.topic.message_retention cimport Retention, retain
 from ipcbus.topic.message_saver cimport MessageSaver
@@ -36,13 +33,13 @@ cdef class TopicSource:
 
     `message_max` is the length in bytes of the longest message in one piece; on LBT-SMX of the longest message at all.
     """
-    def __init__(self, BatchWriter batch, str topic, uint32_t topic_number):
+    def __init__(self, BatchWriter batch, str topic, uint32_t topic_number, uint64_t message_max=0):
         self.batch = batch
         self.topic = topic
         self.topic_number = topic_number
         self.line = batch.lines + (topic_number & (batch.topics_max - 1))
         self.line_record = batch.line_records + (topic_number & (batch.topics_max - 1))
-        self.message_max = batch.datagram_max - MESSAGE_HEADER_BYTES
+        self.message_max = message_max or batch.datagram_max - MESSAGE_HEADER_BYTES
         # Where each message is a datagram of its own (LBT-SMX), messages are not fragmented.
         if batch.minimum_length:
             self.fragment_max = (self.message_max - FRAGMENT_HEADER_BYTES) & ~<uint64_t>(RECORD_ALIGN - 1)
@@ -63,10 +60,8 @@ cdef class TopicSource:
 
     @cython.final
     cdef inline char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL:
-        """Returns the place of a message of `length` bytes. Until `put`, no call may let another thread run.
-
-        The batch is an argument here, as in all calls for each message: a new reference would cost as much as the rest.
-        """
+        """Returns the place of a message of `length` bytes. Until `put`, no call may let another thread run."""
+        # The batch is an argument, as in all calls for each message: a new reference would cost as much as the rest.
         cdef Writer *w = batch.w
         cdef uint64_t need = bytes_for(batch, length, flush)
         cdef char *place
@@ -106,6 +101,8 @@ cdef class TopicSource:
     @cython.final
     cdef int wait_for_room(self, uint64_t need, bint block) except -1:
         """Waits as the policy says, and counts the result for the topic."""
+        if self.batch.tell_held():
+            return 0
         try:
             if self.batch.policy.ring_full(need, block, self):
                 _atomics.store_relaxed64(&self.line.send_blocked, self.line.send_blocked + 1)
@@ -217,6 +214,7 @@ cdef class TopicSource:
     cdef inline void note_put(self, uint64_t first) noexcept:
         """Notes that the guaranteed message just put has the numbers from `first` on."""
         self.guaranteed_first, self.guaranteed_last, self.guaranteed_is_put = first, self.next_sequence - 1, True
+        self._guaranteed_numbers += self.next_sequence - first
 
     @cython.final
     cdef int append_fragments(
@@ -244,8 +242,10 @@ cdef class TopicSource:
             batch.gate |= GATE_RESERVED
             batch.reserving_thread = PyThread_get_thread_ident()
         try:
-            return self.put_fragments(front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if exclusive else 0)
+            self.put_fragments(front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if exclusive else 0)
+            return batch.tell_held()
         finally:
+            batch.holds = False
             self.gate &= ~SOURCE_FRAGMENTING
             if exclusive:
                 batch.gate &= ~GATE_RESERVED
@@ -262,9 +262,11 @@ cdef class TopicSource:
         cdef char *place
         cdef bint last
         while offset < length:
+            batch.holds = True
             part_length = min(length - offset, self.fragment_max)
             last = offset + part_length == length
-            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + part_length, flush and last, True, SOURCE_FRAGMENTING, own_gates)
+            # Members of a share can only work off a message that is complete, so SOURCE_HELD does not stop it half-way.
+            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + part_length, flush and last, True, SOURCE_FRAGMENTING | SOURCE_HELD, own_gates)
             header = <FragmentHeader *>(place + MESSAGE_HEADER_BYTES)
             header.first = first
             header.offset = <uint32_t>offset
@@ -372,12 +374,10 @@ cdef class TopicSource:
             return send_guaranteed(self, data, header_block, flags, flush, block, mode, timeout_ns)
         return self.send_flagged(data, header_block, flags, flush, block)
 
-    def _send_request(self, data, uint64_t number, headers=None, bint block=True):
+    cpdef _send_request(self, data, uint64_t number, headers=None, bint block=True):
         cdef bytes front = PyBytes_FromStringAndSize(<const char *>&number, REQUEST_HEADER_BYTES)
         cdef bytes header_block = b"" if headers is None else pack(headers)
-        if header_block:
-            front += header_block
-        self.send_flagged(data, front, FLAG_REQUEST | FLAG_PROPERTIES * (len(header_block) > 0), True, block)
+        self.send_flagged(data, front + header_block, FLAG_REQUEST | FLAG_PROPERTIES * (len(header_block) > 0), True, block)
 
     @cython.final
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:
@@ -528,7 +528,7 @@ cdef class TopicSource:
         """
         cdef Reservation reservation = Reservation.__new__(Reservation)
         if not PyLong_CheckExact(length) or length < 0 or length > MESSAGE_MAX:
-            length = send_errors.checked_length(self.topic, length, self.message_max)
+            length = send_errors.checked_length(self.topic, length, self.message_max, in_fragments=self.fragment_max != 0)
         reservation.source = self
         reservation.length = length
         reservation.mode = mode_of(self, delivery_mode, delivery_timeout, &reservation.timeout_ns)
@@ -541,8 +541,7 @@ cdef class TopicSource:
         self.batch.flush()
 
     def _guarantee(self, MessageSaver saver, int mode, int64_t timeout_ns):
-        self.saver = saver
-        self.gmd_mode, self.gmd_timeout_ns = mode, timeout_ns
+        self.saver, self.gmd_mode, self.gmd_timeout_ns = saver, mode, timeout_ns
 
     @property
     def _guaranteeing(self):
@@ -554,13 +553,14 @@ cdef class TopicSource:
         if retention is not None:
             retention.attach(self.next_sequence, self.batch.ns_per_tick(), &self.line.published, self.batch)
 
+    def _hold(self, bint holds):
+        self.gate = self.gate | SOURCE_HELD if holds else self.gate & ~SOURCE_HELD
+
     def _closed_error(self):
         return send_errors.closed(self.topic)
 
     def _refuse_sends(self):
-        if self.in_explicit_batch:
-            self.in_explicit_batch = False
-            self.batch.explicit_batches -= 1
+        self.set_explicit_batch(False)
         self.gate |= SOURCE_CLOSED
 
     def _idle_ns(self, uint64_t now_ticks):

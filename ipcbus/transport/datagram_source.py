@@ -77,6 +77,13 @@ class DatagramSource(Upstream, Protocol):
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that is published now has been read from the ring, or was lost."""
 
+    def settling(self) -> Callable[[int], bool | None]:
+        """Returns a function about the datagrams that are known now, which takes the time.
+
+        It returns True when all of them have been read, or are known not to come; False while some are on their way;
+        None when it cannot tell.
+        """
+
     @property
     def catches_up(self) -> bool:
         """Whether it is behind its source and gets datagrams in order, in small steps."""
@@ -97,6 +104,9 @@ class DatagramSource(Upstream, Protocol):
 
     def life_signs(self) -> tuple[int, int]:
         """Returns two numbers; one of them changes with each sign of life of the source."""
+
+    def owner_lock(self) -> tuple[int, int] | None:
+        """Returns the descriptor and the byte of the lock that the source holds while it lives; None without a lock."""
 
     def owner_lives(self) -> bool:
         """Returns whether the source's process lives, as far as is known."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_SETTLE_NS = 20_000_000
+"""Time between two looks whether missing datagrams may still come."""
+_PUT_OFF_NS = 1_000_000_000
 _LAST_WORDS_NS = 2_000_000_000
 """Time for a source to find that its memory was cut short; it looks at each liveness check."""
 
@@ -126,6 +129,8 @@ class ReceivingSession:
         """Returns whether the receivers of a topic that is read out have got what its source has sent again."""
         self._counters_before: dict[str, int] = {}
         self._rejoined = False
+        # The topics with gaps, how far datagrams had shown their numbers, and whether these datagrams are settled.
+        self._settling: tuple[list[tuple[RecoveringController, int]], Callable[[int], bool | None]] | None = None
         self.over = False
         self._cut_short_ns = 0
         self.evictions = 0
@@ -240,13 +245,17 @@ class ReceivingSession:
         Returns: when to call again, in ns; None where messages cannot be lost.
         """
         if not (self.datagram_source.may_lose() or self._rejoined):
+            self.delivery.end_checks()
             return None
+        self._settle(now_ns)
         due = self.delivery.due(now_ns)
         if due and not self.demux.blocked:
             behind = self.datagram_source.catches_up  # datagrams that come in order, in small steps, are not missing
             published = [] if behind else [(each, self.datagram_source.published(each.topic_number)) for each in due]
-            # Messages that were published before the numbers were read are delivered by this, or overwritten.
-            if any(each.misses_below(until) for each, until in published) and self.drain():
+            is_missing = any(each.misses_below(until) for each, until in published)
+            # Messages that were published before the numbers were read are delivered by this, or overwritten. So are
+            # those that fill a gap which is due: after a long callback they wait in the ring.
+            if (is_missing or any(each.gives_up(now_ns) for each in due)) and self.drain() and is_missing:
                 for controller, until in published:
                     controller.note_next_sequence(until, now_ns)
             self.delivery.check(now_ns)
@@ -254,7 +263,28 @@ class ReceivingSession:
             {e.topic_number for e in self.topics() if not e.started}, now_ns
         )
         times = [now_ns + each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
+        if self._settling is not None:
+            times.append(now_ns + _SETTLE_NS)
         return min(times if request_ns is None else [*times, request_ns], default=None)
+
+    def _settle(self, now_ns: int) -> None:
+        """Gives up gaps at once whose datagrams are known not to come, and none whose datagrams are on their way."""
+        if self.demux.holds_datagram:
+            return
+        if self._settling is None:
+            found = [(each, each.shown_below) for each in self.topics() if each.oldest_gap is not None]
+            if found:
+                self._settling = found, self.datagram_source.settling()
+            return
+        found, is_settled = self._settling
+        settled = is_settled(now_ns)
+        if settled is False:
+            for controller in self.topics():
+                controller.put_off(now_ns + _PUT_OFF_NS)
+            return
+        self._settling = None
+        if settled:
+            self.delivery.settle(found, now_ns)
 
     def drain(self) -> bool:
         """Delivers all that is published; returns False when a full receiver or a busy source keeps it from the end."""
@@ -296,12 +326,18 @@ class ReceivingSession:
         """Returns whether the source's process has died without closing the session."""
         return not self.datagram_source.owner_lives()
 
-    def finish(self) -> None:
-        """Reports the last losses, then EOS: the session is over and read to its end."""
+    def finish(self, go_on: Container[int] = ()) -> None:
+        """Reports the last losses, then EOS: the session is over and read to its end.
+
+        Args:
+            go_on: the topics whose next stay may still bring what is published and did not come; it reports the rest.
+        """
         self.over = True
         with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
             for controller in reversed(self.topics()):
-                ends.callback(self.delivery.end_topic, controller, self.datagram_source.at_end(controller.topic_number))
+                number = controller.topic_number
+                until = 0 if number in go_on else self.datagram_source.at_end(number)
+                ends.callback(self.delivery.end_topic, controller, until)
 
     # ------------------------------------------------------------------ after an eviction, or a silence
 
@@ -384,6 +420,7 @@ class ReceivingSession:
         self._counters_before = {name: value for name, value in self.counters().items() if name not in _CARRIED_ON}
         before, self.datagram_source = self.datagram_source, datagram_source
         self.reason = reason
+        self._settling = None
         self._draining = {number: datagram_source.mark() for number in self._draining}
         self.activity_timeout = ActivityTimeout(self.activity_timeout.timeout_ns)
         for controller in self.topics():

@@ -17,7 +17,7 @@ from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.transport.ring.activity import OwnerActivity
 from ipcbus.transport.ring.doorbells import Doorbells
 from ipcbus.transport.ring.eviction import Evictor
-from ipcbus.transport.ring.topic_lines import last_word
+from ipcbus.transport.ring.topic_lines import last_word, quiet_word
 from ipcbus.wire import wire_layout
 from ringbuf import segment
 from ringbuf.channel import OwnedChannel, Shape
@@ -36,18 +36,22 @@ from ringbuf.layout import (
     slots_offset,
 )
 from ringbuf.shared_words import SharedWords, WatchedWord
+from ringbuf.slot_doorbells import SlotDoorbells
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from ipcbus.topic.send_policy import SendPolicy
     from ipcbus.topic.topic_source import TopicSource
     from ipcbus.transport.transport_kinds import SessionPlan
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ipcbus.transport.udp.udp_sender import UdpSender, UdpSenderListener
+    from ringbuf.answer_wait import AnswerWait
 
 log = logging.getLogger("ipcbus")
 
+_BURST_MAX = 1 << 14
+"""Bytes to which a datagram of a burst is filled at most: a longer one saves little, and its messages wait longer."""
 _CONTEXT_ID = field_offset(SLOT, "context_id")
 _PARKED = field_offset(CONTROL_HEADER, "parked")
 _WAITS = field_offset(CONTROL_HEADER, "writer_waits")
@@ -67,6 +71,7 @@ class SendingSession:
         group: str,
         session_socket: SessionSocket | None = None,
         listener: UdpSenderListener | None = None,
+        answers: AnswerWait | None = None,
     ) -> None:
         """Makes the session's shared objects.
 
@@ -80,6 +85,7 @@ class SendingSession:
             group: system group that may use the objects too, or empty.
             session_socket: the socket for UDP, where `plan.udp` asks for one.
             listener: what the UDP sender reports to; needed with `session_socket`.
+            answers: learns when a receiver was woken.
 
         Raises:
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
@@ -98,7 +104,7 @@ class SendingSession:
             session_id,
             transport_id,
             self.channel.writer.capacity,
-            plan.source_paced,
+            plan.leaves_out,
             self.topics_max,
             plan.udp.endpoint(session_socket.socket.address)
             if plan.udp is not None and session_socket is not None
@@ -122,15 +128,14 @@ class SendingSession:
         self._waiting_sends_lock = threading.Lock()
         self._header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)
         self._control_words = SharedWords(self.channel.control)
-        self._numbers = [0] * self.topics_max
+        self._numbers, self._next_line = [0] * self.topics_max, 0
         self._used: set[int] = set()
-        self._next_line = 0
-        self._doorbells = Doorbells(domain, self.source_string)
+        self._slot_doorbells = SlotDoorbells(self.channel.writer, self._ring_data_doorbell, answers)
+        self._doorbells = Doorbells(domain, self.source_string, self._slot_doorbells)
         self.sources = 0
         self._batch_holders: set[object] = set()
         self._owner_activity = OwnerActivity(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
-        self._slots_mask = (1 << shape.slots_max) - 1
         self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
 
     def _shape(self, session_id: int, group: str, session_socket: SessionSocket | None) -> Shape:
@@ -145,7 +150,7 @@ class SendingSession:
             slots_max=min(plan.receivers_max + (session_socket is not None), SLOTS_MAX),  # the last for the UDP sender
             ring_user=self.topics_max * wire_layout.TOPIC_LINE.itemsize
             + (wire_layout.uplink_bytes(self.topics_max) if session_socket is not None else 0),
-            control_user=8 * self.topics_max,
+            control_user=8 * (self.topics_max + 1),  # a word for each line, and the quiet word
             control_extra=8 * self.topics_max,
             group=group,
             evicts=plan.evict_after_ms > 0,
@@ -154,16 +159,22 @@ class SendingSession:
 
     def start(self, policy: SendPolicy) -> None:
         """Makes the open batch; `policy` decides what a send does when there is no room."""
+        self._on_published: Callable[[SendingSession], object] | None = None
+        self._all_woken_at = 0
+        self.held: set[int] = set()
+        """The numbers of the topics whose sends wait for members of shares."""
+        self.policy = policy
         self.topic_sources: weakref.WeakValueDictionary[int, TopicSource] = weakref.WeakValueDictionary()
         self.batch = BatchWriter(
             self.channel.writer,
             policy,
-            self.published,
+            self.udp_sender.direct(self.published) if self.udp_sender is not None else self._slot_doorbells,
             minimum_length=self.plan.batch_minimum,
             datagram_max=self.plan.datagram_max,
             topics_max=self.topics_max,
             topics_offset=RING_HEADER.itemsize,
             interval_ns=self.plan.batch_interval_ms * 1_000_000,
+            burst_length=min(self.plan.datagram_max * 7 // 8, _BURST_MAX) if self.plan.fills_datagrams else 0,
         )
         self.infos = SequenceInfos(self.batch)
 
@@ -212,9 +223,20 @@ class SendingSession:
 
         The slot of a context that has died counts until it is freed.
         """
-        if self._control_words.load64(self._topic_mask_offset(number)):
+        if self._is_in_mask(number):
             return True
-        return self.udp_sender is not None and (bool(self.udp_sender.joined(number)) or self.udp_sender.awaits_evicted)
+        udp_sender = self.udp_sender
+        # A receiver is awaited before it leaves the ring, has registered before it is not awaited any more, and joins
+        # the ring before it leaves UDP. In this order, a thread that does not hold the driver misses none on its way.
+        return udp_sender is not None and (
+            udp_sender.awaits_evicted
+            or bool(udp_sender.joined(number))
+            or self._is_in_mask(number)
+            or udp_sender.awaits_evicted
+        )
+
+    def _is_in_mask(self, number: int) -> bool:
+        return self._control_words.load64(self._topic_mask_offset(number)) != 0
 
     def receivers(self, number: int) -> int:
         """Returns how many contexts receive a topic."""
@@ -292,23 +314,48 @@ class SendingSession:
     def published(self, mask: int) -> None:
         """Sends what was published over UDP, and wakes the sleeping readers of these slots.
 
-        The only place from which the datagrams of a session leave: the batch writer calls it for each record that has
-        readers to wake or a UDP sender.
+        The only place from which the datagrams of a session over UDP leave: the batch writer calls it for each record.
+        Without UDP the batch writer rings the doorbells itself.
         """
         udp_sender = self.udp_sender
         if udp_sender is not None and mask & udp_sender.bit:
             mask &= ~udp_sender.bit
             udp_sender.send_published()
-        if not mask:
-            return
-        # A damaged word may have bits without a slot.
-        parked = self._control_words.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask & self._slots_mask
-        rung = 0
-        while parked:
-            slot = (parked & -parked).bit_length() - 1
-            parked &= parked - 1
-            rung += self._ring_doorbell(slot, DATA)
-        self.channel.writer.count_wakes(rung)
+        if self._on_published is not None:
+            self._on_published(self)
+            mask = mask and self._needing_records(mask)
+        if mask:
+            self._slot_doorbells.ring(mask)
+
+    def _needing_records(self, mask: int) -> int:
+        """Leaves out the readers that wait for frames of their control channels, not for records.
+
+        All are woken for each quarter of the ring, so that they make room.
+        """
+        head = self.channel.writer.head
+        if head - self._all_woken_at > self.channel.writer.capacity // 4:
+            self._all_woken_at = head
+            return mask
+        return mask & ~self._quiet()
+
+    def _quiet(self) -> int:
+        return self._control_words.load64(quiet_word(self.topics_max))
+
+    def wake(self, mask: int) -> None:
+        """Wakes the sleeping readers of these slots."""
+        self._slot_doorbells.ring(mask)
+
+    def wake_unread(self) -> None:
+        """Wakes all sleeping readers if something was published since the last time."""
+        head = self.channel.writer.head
+        if head != self._all_woken_at:
+            self._all_woken_at = head
+            self.wake(self._control_words.load64(_PARKED))
+
+    def watch_published(self, on_published: Callable[[SendingSession], object]) -> None:
+        """Has a function called for each record that is published from now on, by any thread inside a send."""
+        self._on_published = on_published
+        self.batch.published, self.batch.watched = self.published, True
 
     def notify(self, slot: int) -> None:
         """Wakes the context in a slot, asleep or not, because its slot has changed."""
@@ -375,7 +422,9 @@ class SendingSession:
 
     def wake_all(self) -> None:
         """Wakes all sleeping readers."""
-        self.published(self._control_words.load64(_PARKED))
+        parked = self._control_words.load64(_PARKED)
+        self.published(parked)
+        self.wake(parked & self._quiet())
 
     def close(self) -> None:
         """Ends the session; joined receivers can still read what is published."""
@@ -393,6 +442,9 @@ class SendingSession:
         if self.udp_sender is not None:
             self.udp_sender.abandon()
         self._doorbells.abandon()
+
+    def _ring_data_doorbell(self, slot: int) -> bool:
+        return self._ring_doorbell(slot, DATA)
 
     def _ring_doorbell(self, slot: int, what: bytes) -> bool:
         context_id = self._control_words.load64(self._slots_at + slot * SLOT.itemsize + _CONTEXT_ID)

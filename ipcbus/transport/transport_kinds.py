@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus.config import ContextOptions, SourceOptions
+    from ipcbus.transport.tcp.tcp_plan import TcpPlan
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ipcbus.transport.udp.udp_plan import UdpPlan
 
@@ -34,20 +35,31 @@ class SessionPlan:
     explicit_batch_ms: int = 0
     evict_after_ms: int = 0
     checksums: bool = False
-    udp: UdpPlan | None = None
-    """How the session goes over UDP; for a session over a ring, its UDP twin for receivers that cannot map the ring."""
+    fills_datagrams: bool = False
+    """Whether datagrams of a burst are filled; else each goes out as soon as it has `batch_minimum` bytes."""
+    udp: UdpPlan | TcpPlan | None = None
+    """How the session goes over UDP or TCP; with a ring, its UDP twin for receivers that cannot map the ring."""
 
     @property
     def over_udp(self) -> bool:
         """Whether the session goes over UDP alone."""
         return self.transport in OVER_UDP
 
-    def as_options(self, transport: str) -> dict[str, object]:
-        """Returns the options that ask for this plan, for texts; `transport` is the value of the option `transport`."""
-        own = f"transport_{transport}_"
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a slow receiver loses messages by the behavior that the options name."""
+        return self.source_paced or (self.udp is not None and self.udp.drops)
+
+    def as_options(self, prefix: str) -> dict[str, object]:
+        """Returns the options that ask for this plan, for texts; `prefix` is that of the transport's options."""
+        own = f"{prefix}_"
+        paced, evict_after_ms = not self.source_paced, self.evict_after_ms
+        if self.over_udp and self.udp is not None:
+            paced = self.udp.settings.sending.receiver_paced
+            evict_after_ms = self.udp.settings.sending.evict_after // 1_000_000
         options: dict[str, object] = {
             f"{own}transmission_window_size": self.window,
-            f"{own}behavior": "source_paced" if self.source_paced else "receiver_paced",
+            f"{own}behavior": "receiver_paced" if paced else "source_paced",
             f"{own}datagram_max_size": self.datagram_max,
             f"{own}maximum_receivers_per_transport": self.receivers_max,
             f"{own}maximum_topics_per_transport": self.topics_max,
@@ -55,12 +67,12 @@ class SessionPlan:
             "implicit_batching_minimum_length": self.batch_minimum,
             "implicit_batching_interval": self.batch_interval_ms,
             "explicit_batching_interval": self.explicit_batch_ms,
-            "slow_receiver_behavior": "evict" if self.evict_after_ms else "block",
+            "slow_receiver_behavior": "evict" if evict_after_ms else "block",
         }
         if not self.over_udp:
             options[f"{own}record_checksum"] = self.checksums
-        if self.evict_after_ms:
-            options["slow_receiver_timeout"] = self.evict_after_ms
+        if evict_after_ms:
+            options["slow_receiver_timeout"] = evict_after_ms
         return options if self.udp is None else options | {"udp_fallback": self.udp.kind}
 
 
@@ -92,6 +104,11 @@ class Transport:
     explicit_id: Callable[[SourceOptions], int]
     placed: Callable[[SessionPlan, int], SessionPlan] = lambda plan, _: plan
     id_option: str = "id"
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its options; Ultra Messaging calls LBT-TCP `tcp` there."""
+        return f"transport_{'tcp' if self.option == 'lbttcp' else self.option}"
 
     def shown_id(self, number: int, session_socket: SessionSocket | None) -> int:
         """Returns the id for the registry; for a session over UDP, the port that it sends from."""

@@ -86,7 +86,7 @@ typedef struct {
     uint64_t dgrams_dropped_old;
     uint64_t dgrams_other_domain;
     uint64_t adverts_refused;
-    uint8_t pad_376[8];
+    uint64_t dgrams_dropped_seal;
     uint64_t reqs_sent;
     uint64_t reqs_pending;
     uint64_t resps_rcved;
@@ -95,6 +95,7 @@ typedef struct {
     uint64_t resps_sent;
     uint64_t resp_blocked;
     uint64_t resp_would_block;
+    uint64_t resps_lost;
     uint64_t retained_bytes;
     uint64_t retransmissions_sent;
     uint64_t retransmission_bytes_sent;
@@ -108,7 +109,7 @@ typedef struct {
     uint64_t gmd_area_bytes;
     uint64_t gmd_acks_rcved;
     uint64_t gmd_failures;
-    uint8_t pad_552[24];
+    uint8_t pad_560[16];
 } ipcbus_RegistryHeader;
 _Static_assert(sizeof(ipcbus_RegistryHeader) == 576, "RegistryHeader size");
 _Static_assert(offsetof(ipcbus_RegistryHeader, magic) == 0, "RegistryHeader.magic");
@@ -139,6 +140,7 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_dropped_address) == 344, "
 _Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_dropped_old) == 352, "RegistryHeader.dgrams_dropped_old");
 _Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_other_domain) == 360, "RegistryHeader.dgrams_other_domain");
 _Static_assert(offsetof(ipcbus_RegistryHeader, adverts_refused) == 368, "RegistryHeader.adverts_refused");
+_Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_dropped_seal) == 376, "RegistryHeader.dgrams_dropped_seal");
 _Static_assert(offsetof(ipcbus_RegistryHeader, reqs_sent) == 384, "RegistryHeader.reqs_sent");
 _Static_assert(offsetof(ipcbus_RegistryHeader, reqs_pending) == 392, "RegistryHeader.reqs_pending");
 _Static_assert(offsetof(ipcbus_RegistryHeader, resps_rcved) == 400, "RegistryHeader.resps_rcved");
@@ -147,19 +149,20 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, resps_unknown) == 416, "RegistryH
 _Static_assert(offsetof(ipcbus_RegistryHeader, resps_sent) == 424, "RegistryHeader.resps_sent");
 _Static_assert(offsetof(ipcbus_RegistryHeader, resp_blocked) == 432, "RegistryHeader.resp_blocked");
 _Static_assert(offsetof(ipcbus_RegistryHeader, resp_would_block) == 440, "RegistryHeader.resp_would_block");
-_Static_assert(offsetof(ipcbus_RegistryHeader, retained_bytes) == 448, "RegistryHeader.retained_bytes");
-_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_sent) == 456, "RegistryHeader.retransmissions_sent");
-_Static_assert(offsetof(ipcbus_RegistryHeader, retransmission_bytes_sent) == 464, "RegistryHeader.retransmission_bytes_sent");
-_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_rcved) == 472, "RegistryHeader.retransmissions_rcved");
-_Static_assert(offsetof(ipcbus_RegistryHeader, recoveries_running) == 480, "RegistryHeader.recoveries_running");
-_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_missing) == 488, "RegistryHeader.retransmissions_missing");
-_Static_assert(offsetof(ipcbus_RegistryHeader, archived_rcved) == 496, "RegistryHeader.archived_rcved");
-_Static_assert(offsetof(ipcbus_RegistryHeader, archive_faults) == 504, "RegistryHeader.archive_faults");
-_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_pending) == 512, "RegistryHeader.gmd_pending");
-_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_oldest_ns) == 520, "RegistryHeader.gmd_oldest_ns");
-_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_area_bytes) == 528, "RegistryHeader.gmd_area_bytes");
-_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_acks_rcved) == 536, "RegistryHeader.gmd_acks_rcved");
-_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_failures) == 544, "RegistryHeader.gmd_failures");
+_Static_assert(offsetof(ipcbus_RegistryHeader, resps_lost) == 448, "RegistryHeader.resps_lost");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retained_bytes) == 456, "RegistryHeader.retained_bytes");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_sent) == 464, "RegistryHeader.retransmissions_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmission_bytes_sent) == 472, "RegistryHeader.retransmission_bytes_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_rcved) == 480, "RegistryHeader.retransmissions_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, recoveries_running) == 488, "RegistryHeader.recoveries_running");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_missing) == 496, "RegistryHeader.retransmissions_missing");
+_Static_assert(offsetof(ipcbus_RegistryHeader, archived_rcved) == 504, "RegistryHeader.archived_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, archive_faults) == 512, "RegistryHeader.archive_faults");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_pending) == 520, "RegistryHeader.gmd_pending");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_oldest_ns) == 528, "RegistryHeader.gmd_oldest_ns");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_area_bytes) == 536, "RegistryHeader.gmd_area_bytes");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_acks_rcved) == 544, "RegistryHeader.gmd_acks_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_failures) == 552, "RegistryHeader.gmd_failures");
 typedef struct {
     uint32_t state;
     uint32_t transport;
@@ -253,6 +256,7 @@ typedef struct {
     uint64_t num_clients;
     uint64_t clients_silent;
     uint64_t clients_refused;
+    uint64_t clients_evicted;
     uint64_t lead;
     uint64_t trail;
     uint64_t txw_msgs;
@@ -290,8 +294,10 @@ typedef struct {
     uint64_t socket_dgrams_truncated;
     uint64_t socket_dgrams_lost;
     uint64_t socket_dgrams_overrun;
+    uint64_t socket_tls_failed;
     uint64_t unknown_msgs_rcved;
-    uint8_t pad_392[120];
+    uint64_t bytes_buffered;
+    uint8_t pad_416[96];
 } ipcbus_UplinkBoard;
 _Static_assert(sizeof(ipcbus_UplinkBoard) == 512, "UplinkBoard size");
 _Static_assert(offsetof(ipcbus_UplinkBoard, version) == 0, "UplinkBoard.version");
@@ -304,44 +310,47 @@ _Static_assert(offsetof(ipcbus_UplinkBoard, limited_since) == 40, "UplinkBoard.l
 _Static_assert(offsetof(ipcbus_UplinkBoard, num_clients) == 64, "UplinkBoard.num_clients");
 _Static_assert(offsetof(ipcbus_UplinkBoard, clients_silent) == 72, "UplinkBoard.clients_silent");
 _Static_assert(offsetof(ipcbus_UplinkBoard, clients_refused) == 80, "UplinkBoard.clients_refused");
-_Static_assert(offsetof(ipcbus_UplinkBoard, lead) == 88, "UplinkBoard.lead");
-_Static_assert(offsetof(ipcbus_UplinkBoard, trail) == 96, "UplinkBoard.trail");
-_Static_assert(offsetof(ipcbus_UplinkBoard, txw_msgs) == 104, "UplinkBoard.txw_msgs");
-_Static_assert(offsetof(ipcbus_UplinkBoard, txw_bytes) == 112, "UplinkBoard.txw_bytes");
-_Static_assert(offsetof(ipcbus_UplinkBoard, rctlr_data_msgs) == 120, "UplinkBoard.rctlr_data_msgs");
-_Static_assert(offsetof(ipcbus_UplinkBoard, rctlr_rx_msgs) == 128, "UplinkBoard.rctlr_rx_msgs");
-_Static_assert(offsetof(ipcbus_UplinkBoard, rate_limited_ns) == 136, "UplinkBoard.rate_limited_ns");
-_Static_assert(offsetof(ipcbus_UplinkBoard, msgs_sent) == 144, "UplinkBoard.msgs_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, bytes_sent) == 152, "UplinkBoard.bytes_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, rxs_sent) == 160, "UplinkBoard.rxs_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, rx_bytes_sent) == 168, "UplinkBoard.rx_bytes_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, nak_pckts_rcved) == 176, "UplinkBoard.nak_pckts_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, naks_rcved) == 184, "UplinkBoard.naks_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, naks_ignored) == 192, "UplinkBoard.naks_ignored");
-_Static_assert(offsetof(ipcbus_UplinkBoard, naks_shed) == 200, "UplinkBoard.naks_shed");
-_Static_assert(offsetof(ipcbus_UplinkBoard, naks_rx_delay_ignored) == 208, "UplinkBoard.naks_rx_delay_ignored");
-_Static_assert(offsetof(ipcbus_UplinkBoard, naks_too_old) == 216, "UplinkBoard.naks_too_old");
-_Static_assert(offsetof(ipcbus_UplinkBoard, ncfs_sent) == 224, "UplinkBoard.ncfs_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, sms_sent) == 232, "UplinkBoard.sms_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_malformed) == 240, "UplinkBoard.dgrams_dropped_malformed");
-_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_sid) == 248, "UplinkBoard.dgrams_dropped_sid");
-_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_unproven) == 256, "UplinkBoard.dgrams_dropped_unproven");
-_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_filtered) == 264, "UplinkBoard.dgrams_filtered");
-_Static_assert(offsetof(ipcbus_UplinkBoard, frames_sent) == 272, "UplinkBoard.frames_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, frames_retransmitted) == 280, "UplinkBoard.frames_retransmitted");
-_Static_assert(offsetof(ipcbus_UplinkBoard, frames_rcved) == 288, "UplinkBoard.frames_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, links_refused) == 296, "UplinkBoard.links_refused");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_sent) == 304, "UplinkBoard.socket_dgrams_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_sent) == 312, "UplinkBoard.socket_bytes_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_rcved) == 320, "UplinkBoard.socket_dgrams_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_rcved) == 328, "UplinkBoard.socket_bytes_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_blocked) == 336, "UplinkBoard.socket_send_blocked");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_refused) == 344, "UplinkBoard.socket_send_refused");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_too_large) == 352, "UplinkBoard.socket_send_too_large");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_truncated) == 360, "UplinkBoard.socket_dgrams_truncated");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_lost) == 368, "UplinkBoard.socket_dgrams_lost");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_overrun) == 376, "UplinkBoard.socket_dgrams_overrun");
-_Static_assert(offsetof(ipcbus_UplinkBoard, unknown_msgs_rcved) == 384, "UplinkBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, clients_evicted) == 88, "UplinkBoard.clients_evicted");
+_Static_assert(offsetof(ipcbus_UplinkBoard, lead) == 96, "UplinkBoard.lead");
+_Static_assert(offsetof(ipcbus_UplinkBoard, trail) == 104, "UplinkBoard.trail");
+_Static_assert(offsetof(ipcbus_UplinkBoard, txw_msgs) == 112, "UplinkBoard.txw_msgs");
+_Static_assert(offsetof(ipcbus_UplinkBoard, txw_bytes) == 120, "UplinkBoard.txw_bytes");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rctlr_data_msgs) == 128, "UplinkBoard.rctlr_data_msgs");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rctlr_rx_msgs) == 136, "UplinkBoard.rctlr_rx_msgs");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rate_limited_ns) == 144, "UplinkBoard.rate_limited_ns");
+_Static_assert(offsetof(ipcbus_UplinkBoard, msgs_sent) == 152, "UplinkBoard.msgs_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, bytes_sent) == 160, "UplinkBoard.bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rxs_sent) == 168, "UplinkBoard.rxs_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rx_bytes_sent) == 176, "UplinkBoard.rx_bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, nak_pckts_rcved) == 184, "UplinkBoard.nak_pckts_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_rcved) == 192, "UplinkBoard.naks_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_ignored) == 200, "UplinkBoard.naks_ignored");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_shed) == 208, "UplinkBoard.naks_shed");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_rx_delay_ignored) == 216, "UplinkBoard.naks_rx_delay_ignored");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_too_old) == 224, "UplinkBoard.naks_too_old");
+_Static_assert(offsetof(ipcbus_UplinkBoard, ncfs_sent) == 232, "UplinkBoard.ncfs_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, sms_sent) == 240, "UplinkBoard.sms_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_malformed) == 248, "UplinkBoard.dgrams_dropped_malformed");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_sid) == 256, "UplinkBoard.dgrams_dropped_sid");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_unproven) == 264, "UplinkBoard.dgrams_dropped_unproven");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_filtered) == 272, "UplinkBoard.dgrams_filtered");
+_Static_assert(offsetof(ipcbus_UplinkBoard, frames_sent) == 280, "UplinkBoard.frames_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, frames_retransmitted) == 288, "UplinkBoard.frames_retransmitted");
+_Static_assert(offsetof(ipcbus_UplinkBoard, frames_rcved) == 296, "UplinkBoard.frames_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, links_refused) == 304, "UplinkBoard.links_refused");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_sent) == 312, "UplinkBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_sent) == 320, "UplinkBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_rcved) == 328, "UplinkBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_rcved) == 336, "UplinkBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_blocked) == 344, "UplinkBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_refused) == 352, "UplinkBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_too_large) == 360, "UplinkBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_truncated) == 368, "UplinkBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_lost) == 376, "UplinkBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_overrun) == 384, "UplinkBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_tls_failed) == 392, "UplinkBoard.socket_tls_failed");
+_Static_assert(offsetof(ipcbus_UplinkBoard, unknown_msgs_rcved) == 400, "UplinkBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, bytes_buffered) == 408, "UplinkBoard.bytes_buffered");
 typedef struct {
     uint64_t context_id;
     uint64_t since_ns;
@@ -412,11 +421,14 @@ typedef struct {
     uint64_t socket_dgrams_truncated;
     uint64_t socket_dgrams_lost;
     uint64_t socket_dgrams_overrun;
+    uint64_t socket_tls_failed;
     uint64_t unknown_msgs_rcved;
+    uint64_t evictions_rcved;
+    uint8_t pad_464[48];
     char address[64];
     char reason[512];
 } ipcbus_ReceptionBoard;
-_Static_assert(sizeof(ipcbus_ReceptionBoard) == 1024, "ReceptionBoard size");
+_Static_assert(sizeof(ipcbus_ReceptionBoard) == 1088, "ReceptionBoard size");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, version) == 0, "ReceptionBoard.version");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, transport) == 8, "ReceptionBoard.transport");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, state) == 16, "ReceptionBoard.state");
@@ -467,9 +479,11 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 408, "R
 _Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 416, "ReceptionBoard.socket_dgrams_truncated");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 424, "ReceptionBoard.socket_dgrams_lost");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 432, "ReceptionBoard.socket_dgrams_overrun");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 440, "ReceptionBoard.unknown_msgs_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, address) == 448, "ReceptionBoard.address");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.reason");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_tls_failed) == 440, "ReceptionBoard.socket_tls_failed");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 448, "ReceptionBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, evictions_rcved) == 456, "ReceptionBoard.evictions_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, address) == 512, "ReceptionBoard.address");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 576, "ReceptionBoard.reason");
     """
     ctypedef struct MessageHeader "ipcbus_MessageHeader":
         uint32_t length
@@ -527,6 +541,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t dgrams_dropped_old
         uint64_t dgrams_other_domain
         uint64_t adverts_refused
+        uint64_t dgrams_dropped_seal
         uint64_t reqs_sent
         uint64_t reqs_pending
         uint64_t resps_rcved
@@ -535,6 +550,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t resps_sent
         uint64_t resp_blocked
         uint64_t resp_would_block
+        uint64_t resps_lost
         uint64_t retained_bytes
         uint64_t retransmissions_sent
         uint64_t retransmission_bytes_sent
@@ -600,6 +616,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t num_clients
         uint64_t clients_silent
         uint64_t clients_refused
+        uint64_t clients_evicted
         uint64_t lead
         uint64_t trail
         uint64_t txw_msgs
@@ -637,7 +654,9 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t socket_dgrams_truncated
         uint64_t socket_dgrams_lost
         uint64_t socket_dgrams_overrun
+        uint64_t socket_tls_failed
         uint64_t unknown_msgs_rcved
+        uint64_t bytes_buffered
 
     ctypedef struct ClientLine "ipcbus_ClientLine":
         uint64_t context_id
@@ -699,7 +718,9 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t socket_dgrams_truncated
         uint64_t socket_dgrams_lost
         uint64_t socket_dgrams_overrun
+        uint64_t socket_tls_failed
         uint64_t unknown_msgs_rcved
+        uint64_t evictions_rcved
         char address[64]
         char reason[512]
 

@@ -17,6 +17,9 @@ Numbers are little endian, as in shared memory, and stand on their own boundarie
                     them are gone; `wire_layout` has the picture of an entry
     RESPONSE        request u64, data; its topic is 0
     TSNI_REQUEST    asks for topic sequence number info
+    RESENT          link u64, frame u64, message: a RESPONSE, or a RESENT, that went over another link over UDP, and
+                    may have come. The link is known by the epoch of its opener. If it has brought the frame with this
+                    number, the message is dropped. The topic is 0
 
 The numbers are sequence numbers of the topic, one for each fragment. The receiver checks each entry.
 """
@@ -29,7 +32,7 @@ from typing import Final
 
 from ipcbus.wire.wire_layout import RETAINED_HEADER_BYTES, TOPIC_MASK
 
-INFO_REQUEST, INFO, RANGE_REQUEST, RETRANSMISSION, RESPONSE, TSNI_REQUEST = range(1, 7)
+INFO_REQUEST, INFO, RANGE_REQUEST, RETRANSMISSION, RESPONSE, TSNI_REQUEST, RESENT = range(1, 8)
 
 NUMBER_MAX: Final = (1 << 62) - 1
 """Highest sequence number, which no topic reaches."""
@@ -41,11 +44,15 @@ _INFO = struct.Struct("<QQQ")
 _ZEROS = bytes(3)
 _ALL = (1 << 64) - 1
 _RESPONSE = _HEAD.pack(RESPONSE, _ZEROS, 0)
+_RESENT = _HEAD.pack(RESENT, _ZEROS, 0)
+_RESENT_MOST = 16
 
 RETRANSMISSION_HEADER: Final = _HEAD.size + _RANGE.size
 """Bytes of a RETRANSMISSION before its entries."""
 RESPONSE_HEADER: Final = _HEAD.size + _REQUEST.size
 """Bytes of a RESPONSE before its data."""
+RESENT_MAX: Final = _RESENT_MOST * (_HEAD.size + _RANGE.size)
+"""Most bytes before a message that was sent again; it is refused after 16 times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,28 @@ def decode_response(message: bytes) -> tuple[int, memoryview] | None:
     return _REQUEST.unpack_from(message, _HEAD.size)[0], memoryview(message)[RESPONSE_HEADER:]
 
 
+def is_response(message: bytes) -> bool:
+    """Returns whether a message is a RESPONSE, or a RESENT, which holds one."""
+    return message[: _HEAD.size] in (_RESPONSE, _RESENT)
+
+
+def decode_resent(message: bytes) -> tuple[list[tuple[int, int]], bytes] | None:
+    """Returns links and frames of a RESENT, the latest first, and the message in it; None for every other message."""
+    places: list[tuple[int, int]] = []
+    begin, size = 0, _HEAD.size + _RANGE.size
+    while message[begin : begin + _HEAD.size] == _RESENT and len(message) >= begin + size:
+        if len(places) == _RESENT_MOST:
+            return None
+        places.append(_RANGE.unpack_from(message, begin + _HEAD.size))
+        begin += size
+    return (places, message[begin:]) if places else None
+
+
+def is_sent_too_often(message: bytes) -> bool:
+    """Returns whether a message is a RESENT that the other side refuses."""
+    return message[: _HEAD.size] == _RESENT and decode_resent(message) is None
+
+
 def decode(message: bytes | memoryview) -> ControlMessage | None:
     """Returns the values of a message; None when its bytes are invalid or its kind is unknown.
 
@@ -209,6 +238,17 @@ def retransmission(topic: int, first: int, last: int, entries: bytes) -> bytes:
 def response(request: int, data: bytes | bytearray | memoryview) -> bytes:
     """Returns a RESPONSE as bytes."""
     return _RESPONSE + _REQUEST.pack(request) + bytes(data)
+
+
+def resent(link: int, frame: int, message: bytes) -> bytes:
+    """Returns a RESENT as bytes.
+
+    Args:
+        link: the epoch of the opener of the link over which the message went.
+        frame: the number of its last frame.
+        message: a RESPONSE or a RESENT.
+    """
+    return _RESENT + _RANGE.pack(link, frame) + message
 
 
 def tsni_request(topic: int) -> bytes:

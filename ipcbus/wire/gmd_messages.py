@@ -20,38 +20,44 @@ tells the named receivers of one context apart, and a restarted receiver from th
 
 and from source to receiver:
 
-    GMD_REGISTERED      incarnation u64, low u64, next u64, name length u16, name of the sender; detail: 0, or the
-                        reason of a refusal (then the numbers are 0)
+    GMD_REGISTERED      incarnation u64, opening u64, low u64, next u64, name length u16, name of the sender; detail: 0,
+                        or the reason of a refusal (then the numbers are 0)
     GMD_RESENT          incarnation u64, first u64, next u64, entries; detail: 1 if it ends an answer, 2 if its numbers
                         may come later, so that the receiver does not wait for them
     GMD_DELETE          incarnation u64, ranges: the application deleted these messages
     GMD_NEXT            incarnation u64, low u64, next u64: how far the numbers are now
 
-`low` is the lowest number that the source keeps, `next` the number after the highest one that it has given. A
-GMD_REGISTERED makes the receiver ask again for all that it has not acknowledged, a GMD_NEXT for what may come later. A
-range is first u64, last u64. An entry of a GMD_RESENT, padded to 8 bytes::
+`low` is the lowest number that the source keeps, `next` the number after the highest one that it has given. `opening`
+is a random number that a source draws when it opens its area: a source that is made again has another one, and all
+sessions that carry a source have one opening. A GMD_REGISTERED makes the receiver ask again for all that it has not
+acknowledged, a GMD_NEXT for what may come later. A range is first u64, last u64. An entry of a
+GMD_RESENT, padded to 8 bytes::
 
      0            8                16              24             32                36               40
     +------------+----------------+---------------+--------------+-----------------+----------------+---------
-    | number u64 | send time i64  | first topic   | last topic   | header block    | value          | block,
-    |            | ns since epoch | number u64    | number u64   | length u32      | length u32     | value
+    | number u64 | send time i64  | opening       | place        | header block    | value          | block,
+    |            | ns since epoch | u64           | u64          | length u32      | length u32     | value
     +------------+----------------+---------------+--------------+-----------------+----------------+---------
 
-The topic numbers are those that the message had in this session, all ones if it was sent in an earlier one. Entries
-come in the order of their numbers; every number of first..next-1 without an entry is not for this receiver.
+The place (`topic_places`) has the topic numbers that the message had when this opening of the area sent it; 0 when they
+are not known. Entries come in the order of their numbers; every number of first..next-1 without an entry is not for
+this receiver.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from ipcbus.wire import resent_entries
 from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.wire_layout import TOPIC_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ipcbus.wire.resent_entries import ResentEntries
 
 (
     GMD_REGISTER,
@@ -90,7 +96,7 @@ _RANGE = struct.Struct("<QQ")
 _INCARNATION = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QqQQII")
 _ONES = (1 << 64) - 1
-_REFUSED = _THREE.pack(0, 0, 0) + _NAME_LENGTH.pack(0)
+_REFUSED = _FOUR.pack(0, 0, 0, 0) + _NAME_LENGTH.pack(0)
 
 RESENT_HEADER: Final = _HEAD.size + _THREE.size
 """Bytes of a GMD_RESENT before its entries."""
@@ -124,6 +130,7 @@ class Registered:
     Attributes:
         refusal: `ACCEPTED`, or the reason of the refusal; then the other attributes mean nothing.
         incarnation: the random number of the sender's area.
+        opening: the random number that the source drew when it opened the area.
         low: the lowest number that the source keeps; `next` without one.
         next: the number after the highest one that was given when the receiver was registered.
         sender: the `gmd_name` of the source.
@@ -133,6 +140,7 @@ class Registered:
     instance: int
     refusal: int
     incarnation: int
+    opening: int
     low: int
     next: int
     sender: str
@@ -184,21 +192,6 @@ class Leave:
     instance: int
 
 
-class Entry(NamedTuple):
-    """A message of a `Resent`."""
-
-    number: int
-    """GMD number."""
-    send_time_ns: int
-    """When it was sent for the first time, in ns since the epoch."""
-    topic_numbers: tuple[int, int] | None
-    """First and last number that it had in the topic in this session; None if an earlier session sent it."""
-    block: bytes
-    """The header block; empty without headers."""
-    data: bytes
-    """The value."""
-
-
 @dataclass(frozen=True, slots=True)
 class Resent:
     """Messages that a source sends again: GMD_RESENT.
@@ -208,7 +201,7 @@ class Resent:
         next: the number after the last one.
         ends: whether it ends an answer.
         may_come_later: whether its numbers may come later; then it has no entries.
-        entries: the messages, in order; the other numbers are not for this receiver.
+        entries: the messages; the other numbers are not for this receiver.
     """
 
     topic: int
@@ -218,7 +211,7 @@ class Resent:
     next: int
     ends: bool
     may_come_later: bool
-    entries: list[Entry]
+    entries: ResentEntries
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +259,7 @@ def decode(message: bytes | memoryview) -> GmdMessage | None:
         found = _decode_ranges(rest)
         return Ack(topic, instance, *found) if found else None
     if kind == GMD_RESENT:
-        return _decode_resent(topic, instance, detail, rest)
+        return _decode_resent(topic, instance, detail, bytes(message))
     if kind == GMD_REGISTERED:
         return _decode_registered(topic, instance, detail, rest)
     if kind == GMD_REGISTER and detail <= GMD_SUCCESS:
@@ -321,45 +314,25 @@ def _decode_name(rest: memoryview) -> str:
 
 
 def _decode_registered(topic: int, instance: int, refusal: int, rest: memoryview) -> Registered | None:
-    if len(rest) < _THREE.size or refusal > AREA_FAILED:
+    if len(rest) < _FOUR.size or refusal > AREA_FAILED:
         return None
     if refusal:
-        return Registered(topic, instance, refusal, 0, 0, 0, "") if rest == _REFUSED else None
-    incarnation, low, following = _THREE.unpack_from(rest)
-    sender = _decode_name(rest[_THREE.size :])
+        return Registered(topic, instance, refusal, 0, 0, 0, 0, "") if rest == _REFUSED else None
+    incarnation, opening, low, following = _FOUR.unpack_from(rest)
+    sender = _decode_name(rest[_FOUR.size :])
     is_possible = sender and incarnation and 0 < low <= following <= NUMBER_MAX
-    return Registered(topic, instance, refusal, incarnation, low, following, sender) if is_possible else None
+    return Registered(topic, instance, refusal, incarnation, opening, low, following, sender) if is_possible else None
 
 
-def _decode_resent(topic: int, instance: int, detail: int, rest: memoryview) -> Resent | None:
-    if len(rest) < _THREE.size or detail > (END_OF_ANSWER | MAY_COME_LATER):
+def _decode_resent(topic: int, instance: int, detail: int, message: bytes) -> Resent | None:
+    if len(message) < RESENT_HEADER or detail > (END_OF_ANSWER | MAY_COME_LATER):
         return None
-    incarnation, first, following = _THREE.unpack_from(rest)
-    entries = _decode_entries(rest[_THREE.size :], first, following)
+    incarnation, first, following = _THREE.unpack_from(message, _HEAD.size)
+    entries = resent_entries.checked(message, RESENT_HEADER, first, following)
     later = bool(detail & MAY_COME_LATER)
     if entries is None or not 0 < first <= following <= NUMBER_MAX or (later and entries):
         return None
     return Resent(topic, instance, incarnation, first, following, bool(detail & END_OF_ANSWER), later, entries)
-
-
-def _decode_entries(rest: memoryview, reached: int, following: int) -> list[Entry] | None:
-    entries = []
-    while rest:
-        if len(rest) < _ENTRY.size:
-            return None
-        number, send_time_ns, first, last, of_block, of_data = _ENTRY.unpack_from(rest)
-        end = _ENTRY.size + of_block + of_data
-        if not reached <= number < following or end > len(rest):
-            return None
-        topic_numbers = None if first == last == _ONES else (first, last)
-        if topic_numbers and not first <= last <= NUMBER_MAX:
-            return None
-        middle = _ENTRY.size + of_block
-        block, data = bytes(rest[_ENTRY.size : middle]), bytes(rest[middle:end])
-        entries.append(Entry(number, send_time_ns, topic_numbers, block, data))
-        rest = rest[end + -end % 8 :]
-        reached = number + 1
-    return entries
 
 
 def _head(kind: int, topic: int, instance: int, detail: int = 0) -> bytes:
@@ -380,9 +353,11 @@ def register(topic: int, instance: int, disconnect_mode: int, name: str) -> byte
     return _head(GMD_REGISTER, topic, instance, disconnect_mode) + _name(name)
 
 
-def registered(topic: int, instance: int, incarnation: int, low: int, following: int, sender: str) -> bytes:
+def registered(
+    topic: int, instance: int, incarnation: int, opening: int, low: int, following: int, sender: str
+) -> bytes:
     """Returns a GMD_REGISTERED as bytes; `following` is its `next`."""
-    return _head(GMD_REGISTERED, topic, instance) + _THREE.pack(incarnation, low, following) + _name(sender)
+    return _head(GMD_REGISTERED, topic, instance) + _FOUR.pack(incarnation, opening, low, following) + _name(sender)
 
 
 def refused(topic: int, instance: int, refusal: int) -> bytes:
@@ -411,10 +386,9 @@ def leave(topic: int, instance: int) -> bytes:
     return _head(GMD_LEAVE, topic, instance)
 
 
-def entry(number: int, send_time_ns: int, topic_numbers: tuple[int, int] | None, block: bytes, data: bytes) -> bytes:
+def entry(number: int, send_time_ns: int, opening: int, place: int, block: bytes, data: bytes) -> bytes:
     """Returns an entry of a GMD_RESENT as bytes."""
-    first, last = topic_numbers or (_ONES, _ONES)
-    head = _ENTRY.pack(number, send_time_ns, first, last, len(block), len(data))
+    head = _ENTRY.pack(number, send_time_ns, opening, place, len(block), len(data))
     return b"".join((head, block, data, bytes(-(len(head) + len(block) + len(data)) % 8)))
 
 

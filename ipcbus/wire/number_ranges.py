@@ -62,6 +62,11 @@ class NumberRanges:
             at += 1
         return found
 
+    def behind(self, number: int) -> int:
+        """Returns the lowest number from this one on that is not here."""
+        at = bisect_left(self._lasts, number)
+        return self._lasts[at] + 1 if at < len(self._firsts) and self._firsts[at] <= number else number
+
     def without(self, first: int, last: int) -> list[tuple[int, int]]:
         """Returns those of the numbers first..last that are not here, as ranges."""
         found = []

@@ -15,8 +15,12 @@ block ends with its last value. So each list of headers has exactly one block, a
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Buffer = Any
-"""Bytes, bytearray, memoryview, or an array."""
+import numpy as np
+from typing_extensions import Buffer as HasBuffer
+
+# numpy's types name their buffers from Python 3.12 on only.
+Buffer = HasBuffer | np.ndarray[Any, Any] | np.generic
+"""Bytes, bytearray, memoryview, or an array: anything with a contiguous buffer, so not a text."""
 
 Headers = Mapping[str, Buffer] | Iterable[tuple[str, Buffer]]
 

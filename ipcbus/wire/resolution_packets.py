@@ -51,10 +51,13 @@ _RETAINS: Final = 1 << 31
 
 _HEAD = struct.Struct("!BBHIQQ8s")
 _SESSION = struct.Struct("!BBIIIIQHH")
+_TCP_TWIN = 2
 _COUNT = struct.Struct("!H")
 _NUMBER = struct.Struct("!I")
 
 _RINGS = (wire_layout.TRANSPORT_LBTIPC, wire_layout.TRANSPORT_LBTSMX)
+_WITH_GROUP: Final = (wire_layout.TRANSPORT_LBTRM,)
+_WITHOUT_GROUP: Final = (wire_layout.TRANSPORT_LBTRU, wire_layout.TRANSPORT_LBTTCP)
 _ADDRESS_BYTES = {4: 4, 6: 16}
 
 
@@ -92,6 +95,7 @@ class Session:
     port: int
     group: str = ""
     group_port: int = 0
+    tcp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,15 +273,26 @@ class _Reader:
         if (
             not port
             or bool(group) != bool(group_port)
-            or pacing > 1
+            or pacing > (_TCP_TWIN | 1 if transport in _RINGS and not group else 1)
             or not 1 <= topics_max <= wire_layout.TOPIC_MASK + 1
             or not session_id
             # A ring may have a twin of either kind; a session over UDP is of one kind.
-            or transport not in (*_RINGS, wire_layout.TRANSPORT_LBTRM if group else wire_layout.TRANSPORT_LBTRU)
+            or transport not in (*_RINGS, *(_WITH_GROUP if group else _WITHOUT_GROUP))
         ):
             raise _InvalidPacketError
         return Session(
-            transport, bool(pacing), topics_max, session_id, local, transport_id, window, host, port, group, group_port
+            transport,
+            bool(pacing & 1),
+            topics_max,
+            session_id,
+            local,
+            transport_id,
+            window,
+            host,
+            port,
+            group,
+            group_port,
+            tcp=bool(pacing & _TCP_TWIN),
         )
 
 
@@ -354,7 +369,7 @@ def _texts(kind: int, head: Head, texts: Iterable[str]) -> bytes:
 def _session(session: Session) -> bytes:
     fixed = _SESSION.pack(
         session.transport,
-        session.source_paced,
+        session.source_paced | _TCP_TWIN * session.tcp,
         session.topics_max,
         session.session_id,
         session.local,

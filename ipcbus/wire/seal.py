@@ -1,74 +1,112 @@
-"""Datagrams that are sealed with a key that all contexts of a domain share.
+"""Packets that are sealed with keys that all contexts of a domain share; `wire.seal_format` has the layout.
 
-A sealed datagram is a mark, the packet, and 40 bytes behind it; numbers are in network byte order::
+Each sealer draws a random salt of 128 bits when it starts. HKDF-SHA256 derives its key from the key of the domain, the
+salt, the form, the purpose and the domain's name. The nonce is a counter from 1. So no two packets have the same key
+and nonce, also after a restart. When the counter ends, or another key of the domain is to seal, the sealer draws a new
+salt.
 
-    +-----------+--------+------------+-------------+---------------------------+--------------+
-    | mark 0xff | packet | sender u64 | counter u64 | time u64 (ns since epoch) | tag 16 bytes |
-    +-----------+--------+------------+-------------+---------------------------+--------------+
-
-The mark stands in the place of a version and is not a version, so that contexts without the key drop sealed datagrams.
-
-The tag is the BLAKE2b hash, with the key, of all bytes before it. The domain and the purpose are part of the hash, so
-that a datagram opens only for its domain and purpose. Each sender draws a random id when it starts, and counts from 1.
-
-A seal protects against a host without the key: it can neither make nor change a datagram, nor replay one. The opener
-knows which of the latest counters of each sender have arrived, and drops older ones.
+A seal protects against a host without the key: it can neither make, change nor replay a packet, nor read an encrypted
+one. The opener knows which of the latest counters of each salt have arrived, and drops older ones.
 
 A seal does not protect against this:
 
-- Each host with the key may send in the name of any other.
-- Packets are sealed, not encrypted: any host may read them.
-- An attacker may delay a datagram, or redirect it once to another opener of the domain.
-- An opener that has just started, or has forgotten a sender to make room, knows no counters. So it accepts an unknown
-  sender only with a fresh datagram: its time is within the tolerance of the opener's clock, and after the times of all
-  forgotten senders. Datagrams that are older than the tolerance cannot be replayed; younger ones can be replayed once,
-  to an opener that has just started. The clocks of hosts must agree within the tolerance.
+- Each host with the key may send in the name of any other, and read all packets, also those that were recorded before
+  it got the key.
+- An attacker may delay a packet, or redirect it once to another opener of the domain.
+- An opener that has just started, or has forgotten a salt to make room, knows no counters. So it accepts an unknown
+  salt only with a fresh packet: its time is within the tolerance of the opener's clock, and after the times of all
+  forgotten salts. Packets that are older than the tolerance cannot be replayed; younger ones can be replayed once, to
+  an opener that has just started. The clocks of hosts must agree within the tolerance.
+- A flood of forged salts delays senders that are new: the number of keys that an opener derives in a period is limited.
 """
 
 from __future__ import annotations
 
-import hmac
-import struct
 from array import array
+from collections import OrderedDict
 from dataclasses import dataclass
-from enum import Enum
-from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-TAG_BYTES: Final = 16
-_TRAILER: Final = struct.Struct("!QQQ")
-_MARK: Final = b"\xff"
-_BEHIND: Final = _TRAILER.size + TAG_BYTES
-SEAL_BYTES: Final = len(_MARK) + _BEHIND
-"""Bytes that a seal adds to a datagram."""
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from ipcbus.wire.seal_format import (
+    AUTHENTICATED,
+    BACK,
+    COUNTER_MAX,
+    ENCRYPTED,
+    FRONT,
+    HEAD_BYTES,
+    MARK,
+    NONCE,
+    SEAL_BYTES,
+    TAG_BYTES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ipcbus.wire.seal_format import Purpose
+
+_PERIOD_NS: Final = 100_000_000
+_DERIVED_MAX: Final = 1000
+"""Most keys that an opener derives in a period, for salts that it does not know; one costs about 4 us."""
+_OWN_KEPT: Final = 4
 
 
-class Purpose(Enum):
-    """The purpose of a datagram; it opens only for the purpose that it was sealed for."""
+class Keyring:
+    """The keys of a domain; any thread may use it."""
 
-    DATA = b"ipcbus data"
-    """From a source to its receivers."""
-    CONTROL = b"ipcbus control"
-    """From receivers to a source."""
-    RESOLUTION = b"ipcbus resolving"
-    """From each context to all others."""
+    def __init__(self, keys: Mapping[int, bytes]) -> None:
+        """Takes the first keys.
+
+        Args:
+            keys: keys of 32 bytes by their numbers. The first one seals; all of them open.
+        """
+        self.keys = keys
+        """Replaced as a whole, never changed."""
 
 
 class Sealer:
-    """Seals the datagrams of one sender for one purpose; all sockets of the sender share it, because it counts."""
+    """Seals the packets of one sender for one purpose."""
 
-    def __init__(self, key: bytes, domain: str, purpose: Purpose, sender: int) -> None:
-        """Makes a sealer whose counter is 0.
+    def __init__(
+        self,
+        keyring: Keyring,
+        domain: str,
+        purpose: Purpose,
+        draw_salt: Callable[[], bytes],
+        *,
+        encrypts: bool = True,
+        packets_max: int = COUNTER_MAX,
+    ) -> None:
+        """Begins with a new salt.
 
         Args:
-            key: the key of the domain.
+            keyring: the keys of the domain.
             domain: name of the domain.
-            purpose: purpose of all its datagrams.
-            sender: 64 random bits, new at each start.
+            purpose: purpose of all its packets.
+            draw_salt: returns 16 random bytes, never the same ones again.
+            encrypts: encrypts packets; False: they stay readable, but no host without the key can change them.
+            packets_max: packets after which it draws a new salt.
         """
-        self._state = _keyed(key, domain, purpose)
-        self._sender = sender
+        self._keyring, self._domain, self._purpose, self._draw_salt = keyring, domain, purpose, draw_salt
+        self._form = ENCRYPTED if encrypts else AUTHENTICATED
+        self._packets_max = packets_max
+        self.own: tuple[bytes, ...] = ()
+        """The fronts of its latest packets' heads."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Draws a salt, and derives the key for it."""
+        self._keys = self._keyring.keys
+        number, secret = next(iter(self._keys.items()))
+        self._front = FRONT.pack(MARK, self._form, number, self._draw_salt())
+        self._cipher = _cipher(secret, self._front, self._domain, self._purpose)
         self._counter = 0
+        self.own = (*self.own[1 - _OWN_KEPT :], self._front)
 
     def seal(self, packet: bytes, now_ns: int) -> bytes:
         """Returns a packet with its seal.
@@ -77,92 +115,110 @@ class Sealer:
             packet: any bytes.
             now_ns: wall clock, ns since the epoch.
         """
+        if self._counter >= self._packets_max or self._keys is not self._keyring.keys:
+            self._begin()
         self._counter += 1
-        content = _MARK + packet + _TRAILER.pack(self._sender, self._counter, now_ns)
-        state = self._state.copy()
-        state.update(content)
-        return content + state.digest()
+        head = self._front + BACK.pack(self._counter, now_ns)
+        nonce = NONCE.pack(self._counter)
+        if self._form == ENCRYPTED:
+            return head + self._cipher.encrypt(nonce, packet, head)
+        content = head + packet
+        return content + self._cipher.encrypt(nonce, b"", content)
 
 
 @dataclass(slots=True)
 class SealCounts:
-    """The counters of an opener, in datagrams.
+    """The counters of an opener, in packets.
 
     Attributes:
-        opened: accepted datagrams.
-        short: too short for a seal.
-        forged: with a wrong tag for the key, the domain and the purpose; damaged datagrams, too.
+        opened: accepted packets.
+        unsealed: without a seal of this layout.
+        unknown_key: sealed with a key whose number the opener does not have.
+        forged: not sealed with the key of their number, the domain and the purpose; damaged packets, too.
         replayed: had arrived before.
-        old: too far behind the latest datagram of their sender to know whether they had arrived.
-        stale: not fresh, from an unknown sender: replayed, or the clocks disagree.
+        old: too far behind the latest packet of their salt to know whether they had arrived.
+        stale: not fresh, with an unknown salt: replayed, or the clocks disagree.
+        unchecked: with an unknown salt, when the opener had derived as many keys as it does in a period.
         own: sent by this context itself.
-        forgotten: senders (not datagrams) that were forgotten to make room for others.
+        forgotten: salts (not packets) that were forgotten to make room for others.
     """
 
     opened: int = 0
-    short: int = 0
+    unsealed: int = 0
+    unknown_key: int = 0
     forged: int = 0
     replayed: int = 0
     old: int = 0
     stale: int = 0
+    unchecked: int = 0
     own: int = 0
     forgotten: int = 0
 
+    @property
+    def dropped(self) -> int:
+        """Packets of others that were not accepted."""
+        changed = self.unsealed + self.unknown_key + self.forged
+        return changed + self.replayed + self.old + self.stale + self.unchecked
+
 
 class _Sender:
-    """The latest counters of a sender that have arrived."""
+    """A salt: its key, and its latest counters that have arrived."""
 
-    __slots__ = ("highest", "latest_ns", "seen")
+    __slots__ = ("cipher", "highest", "latest_ns", "secret", "seen")
 
-    def __init__(self, window: int) -> None:
-        # Index: counter modulo the window; value: the last counter that arrived there. Counters begin at 1.
-        self.seen = array("Q", bytes(8 * window))
+    def __init__(self, cipher: AESGCM, secret: bytes) -> None:
+        self.cipher, self.secret = cipher, secret
+        # Index: counter modulo the window; value: the last counter that arrived there. Counters begin at 1. Empty
+        # until the first packet has opened: forged ones cost no memory.
+        self.seen = array("I")
         self.highest = 0
         self.latest_ns = 0
 
 
 class Opener:
-    """Opens the sealed datagrams of one purpose, each of them once."""
+    """Opens the sealed packets of one purpose, each of them once."""
 
     def __init__(
         self,
-        key: bytes,
+        keyring: Keyring,
         domain: str,
         purpose: Purpose,
         *,
         window: int = 4096,
         tolerance_ns: int = 30_000_000_000,
         senders_max: int = 4096,
-        own: int | None = None,
+        own: Sealer | None = None,
     ) -> None:
-        """Makes an opener that knows no sender.
+        """Makes an opener that knows no salt.
 
         Args:
-            key: the key of the domain.
+            keyring: the keys of the domain.
             domain: name of the domain.
-            purpose: purpose of all datagrams that it opens.
-            window: how far a datagram may be behind the latest counter of its sender; costs 8 bytes each, by sender.
-            tolerance_ns: largest difference between the time of a sender's first datagram and this host's clock.
-            senders_max: most senders that it remembers; it forgets the one that has been silent for longest. Only
-                hosts with the key can make it forget a sender.
-            own: id of the sealer of this context, whose datagrams it drops.
+            purpose: purpose of all packets that it opens.
+            window: how far a packet may be behind the latest counter of its salt; costs 4 bytes each, by salt.
+            tolerance_ns: largest difference between the time of a salt's first packet and this host's clock.
+            senders_max: most salts that it remembers; it forgets the one that has been silent for longest. Only hosts
+                with the key can make it forget a salt.
+            own: the sealer of this context, whose packets it drops.
         """
         self.counts = SealCounts()
-        self._state = _keyed(key, domain, purpose)
+        self._keyring, self._keys = keyring, keyring.keys
+        self._domain, self._purpose = domain, purpose
         self._window = window
         self._tolerance_ns = tolerance_ns
         self._senders_max = senders_max
         self._own = own
-        # In the order of their latest datagrams.
-        self._senders: dict[int, _Sender] = {}
+        # By the fronts of their heads, in the order of their latest packets.
+        self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
         self._forgotten_ns = 0
+        self._period_ns = self._derived = 0
 
     def __len__(self) -> int:
-        """Returns the number of known senders."""
+        """Returns the number of known salts."""
         return len(self._senders)
 
     def open(self, sealed: bytes, now_ns: int) -> bytes | None:
-        """Returns the packet in a sealed datagram; returns None, and counts why, if the datagram is refused.
+        """Returns the packet in a sealed packet; returns None, and counts why, if that is refused.
 
         Args:
             sealed: any bytes.
@@ -170,28 +226,29 @@ class Opener:
         """
         counts = self.counts
         if len(sealed) < SEAL_BYTES:
-            counts.short += 1
+            counts.unsealed += 1
             return None
-        state = self._state.copy()
-        state.update(memoryview(sealed)[:-TAG_BYTES])
-        if not hmac.compare_digest(state.digest(), sealed[-TAG_BYTES:]):
+        if self._keys is not self._keyring.keys:
+            self._take_keys()
+        front = sealed[: FRONT.size]
+        counter, time_ns = BACK.unpack_from(sealed, FRONT.size)
+        known = self._senders.get(front)
+        sender = known or self._unknown(front, time_ns, now_ns)
+        if sender is None:
+            return None
+        packet = _opened(sender.cipher, sealed, counter)
+        if packet is None:
             counts.forged += 1
             return None
-        sender, counter, time_ns = _TRAILER.unpack_from(sealed, len(sealed) - _BEHIND)
-        if sender == self._own:
-            counts.own += 1
-            return None
-        known = self._senders.get(sender) or self._admit(counter, time_ns, now_ns)
         if known is None:
-            counts.stale += 1
+            self._admit(front, sender, now_ns)
+        if not self._is_new(sender, counter):
             return None
-        if not self._is_new(known, counter):
-            return None
-        known.latest_ns = max(known.latest_ns, time_ns)
-        self._senders.pop(sender, None)
-        self._senders[sender] = known
+        if time_ns > sender.latest_ns:
+            sender.latest_ns = time_ns
+        self._senders.move_to_end(front)
         counts.opened += 1
-        return sealed[len(_MARK) : -_BEHIND]
+        return packet
 
     def _is_new(self, known: _Sender, counter: int) -> bool:
         place = counter % self._window
@@ -205,25 +262,64 @@ class Opener:
         known.highest = max(known.highest, counter)
         return True
 
-    def _admit(self, counter: int, time_ns: int, now_ns: int) -> _Sender | None:
-        """Admits an unknown sender; returns None if its first datagram is not fresh."""
-        fresh = abs(now_ns - time_ns) <= self._tolerance_ns and time_ns > self._forgotten_ns
-        if not fresh or counter == 0:
+    def _take_keys(self) -> None:
+        """Forgets the salts whose keys have been removed."""
+        self._keys = keys = self._keyring.keys
+        valid = set(keys.values())
+        for front in [front for front, sender in self._senders.items() if sender.secret not in valid]:
+            del self._senders[front]
+
+    def _unknown(self, front: bytes, time_ns: int, now_ns: int) -> _Sender | None:
+        """Returns what an unknown salt would be; None, and counts why, where its packet need not be looked at."""
+        counts = self.counts
+        mark, form, number, _ = FRONT.unpack(front)
+        if mark != MARK or form not in (AUTHENTICATED, ENCRYPTED):
+            counts.unsealed += 1
             return None
+        if self._own is not None and front in self._own.own:
+            counts.own += 1
+            return None
+        secret = self._keys.get(number)
+        if secret is None:
+            counts.unknown_key += 1
+            return None
+        if abs(now_ns - time_ns) > self._tolerance_ns or time_ns <= self._forgotten_ns:
+            counts.stale += 1
+            return None
+        if abs(now_ns - self._period_ns) >= _PERIOD_NS:
+            self._period_ns, self._derived = now_ns, 0
+        if self._derived >= _DERIVED_MAX:
+            counts.unchecked += 1
+            return None
+        self._derived += 1
+        return _Sender(_cipher(secret, front, self._domain, self._purpose), secret)
+
+    def _admit(self, front: bytes, sender: _Sender, now_ns: int) -> None:
+        """Remembers a salt from now on."""
         if len(self._senders) >= self._senders_max:
-            oldest = self._senders.pop(next(iter(self._senders)))
+            _, oldest = self._senders.popitem(last=False)
             # Not later than now, so that one sender with a wrong clock does not lock the others out.
             self._forgotten_ns = max(self._forgotten_ns, min(oldest.latest_ns, now_ns))
             self.counts.forgotten += 1
-        return _Sender(self._window)
+        sender.seen = array("I", bytes(4 * self._window))
+        self._senders[front] = sender
 
 
-def _keyed(key: bytes, domain: str, purpose: Purpose) -> blake2b:
-    """Returns the state of the hash after the key; copying it is cheaper than making a new one."""
-    return blake2b(
-        digest_size=TAG_BYTES,
-        # Hashed, because keys may have any length.
-        key=blake2b(key, person=b"ipcbus key").digest(),
-        salt=blake2b(domain.encode(), digest_size=blake2b.SALT_SIZE).digest(),
-        person=purpose.value,
-    )
+def _cipher(secret: bytes, front: bytes, domain: str, purpose: Purpose) -> AESGCM:
+    """Returns the cipher of a salt."""
+    _, form, _, salt = FRONT.unpack(front)
+    use = b"ipcbus seal %d %s " % (form, purpose.value) + domain.encode()
+    return AESGCM(HKDF(SHA256(), 32, salt, use).derive(secret))
+
+
+def _opened(cipher: AESGCM, sealed: bytes, counter: int) -> bytes | None:
+    """Returns the packet in a sealed packet; None where the tag is invalid."""
+    view = memoryview(sealed)
+    nonce = NONCE.pack(counter)
+    try:
+        if sealed[1] == ENCRYPTED:
+            return cipher.decrypt(nonce, view[HEAD_BYTES:], view[:HEAD_BYTES])
+        cipher.decrypt(nonce, view[-TAG_BYTES:], view[:-TAG_BYTES])
+    except InvalidTag:
+        return None
+    return sealed[HEAD_BYTES:-TAG_BYTES]

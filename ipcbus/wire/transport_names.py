@@ -6,13 +6,17 @@ TRANSPORT_LBTIPC: Final = 1
 TRANSPORT_LBTSMX: Final = 2
 TRANSPORT_LBTRU: Final = 3
 TRANSPORT_LBTRM: Final = 4
+TRANSPORT_LBTTCP: Final = 5
 
-OVER_UDP: Final = (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
-"""Transports without a ring that receivers map."""
+SOURCE_PACED: Final = (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
+"""Transports whose sources never wait for a receiver."""
+OVER_UDP: Final = (TRANSPORT_LBTRU, TRANSPORT_LBTRM, TRANSPORT_LBTTCP)
+"""Transports without a ring that receivers map: over UDP, or over TCP in the same manner."""
 
 TRANSPORT_NAMES: Final = {
     TRANSPORT_LBTIPC: "LBT-IPC",
     TRANSPORT_LBTSMX: "LBT-SMX",
     TRANSPORT_LBTRU: "LBT-RU",
     TRANSPORT_LBTRM: "LBT-RM",
+    TRANSPORT_LBTTCP: "LBT-TCP",
 }

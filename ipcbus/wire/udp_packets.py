@@ -12,8 +12,8 @@ Each packet begins with eight bytes; numbers are in network byte order::
     NAK      cookie u64, first number u64, then distances from it u32 each
     NCF      first number u64, reason u32, then distances from it u32 each
     CONNECT  cookie u64, nonce u64, then zeros up to the size of the answer
-    ACK      cookie u64, lead u64, context id u64, revision u64, pid u32, page u16, pages u16,
-             length of the name u8, name in UTF-8, then topic numbers u32 each
+    ACK      cookie u64, lead u64, next u64, context id u64, revision u64, room u32, pid u32, page u16, pages u16,
+             length of the name u8, name in UTF-8, then topic numbers u32 each; with 0 pages none
     RESET    cookie u64, or the nonce in an answer to a CONNECT
     LEAVE    cookie u64
     TOPICS   cookie u64, then for each topic its number u32, its first number for the client u64, messages published u64
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS, FRAME, FRAME_ACK, PASSED = range(1, 13)
 
@@ -56,10 +56,21 @@ ASKS: Final = 0x20
 ENDED: Final = 0x40
 """Flag of FRAME_ACK: the sender has no such channel (any more)."""
 
+WAITS: Final = 0x80
+"""Flag of SM: the source waits for room at the client that gets it, which answers with an ACK."""
+
+EVICTED: Final = 0x100
+"""Flag of SM: the source does not wait for the client that gets it, which had kept it waiting for too long."""
+
 NCF_NO_RETRY, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED = range(4)
 
 NUMBER_MAX: Final = (1 << 62) - 1
 """Highest number of a datagram, which no session reaches in ten thousand years."""
+
+ROOM_MAX: Final = (1 << 32) - 1
+"""Highest room in an ACK: no limit."""
+CHARGE: Final = 512
+"""Bytes that a datagram takes of the room in an ACK, beside its own: no kernel and no ring takes more for it."""
 
 HEAD: Final = struct.Struct("!BBHI")
 DATA_HEAD: Final = struct.Struct("!BBHIQIIQ")
@@ -72,7 +83,7 @@ _NAK = struct.Struct("!QQ")
 _NCF = struct.Struct("!QI")
 _CONNECT = struct.Struct("!QQ")
 _COOKIE = struct.Struct("!Q")
-_ACK = struct.Struct("!QQQQIHHB")
+_ACK = struct.Struct("!QQQQQIIHHB")
 _TOPIC = struct.Struct("!IQQ")
 _RANGE = struct.Struct("!QI")
 _FRAME = struct.Struct("!QIIQ")
@@ -191,19 +202,23 @@ class Ack(Packet):
     Attributes:
         cookie: the client's.
         lead: the number after the highest one that the client knows of.
+        next: the number of the first datagram that has not come to it, or `lead`.
         context_id: id of the client's context.
         revision: revision of its list of topics; a later list has a higher one.
+        room: bytes that it can take from the datagram `next` on, each with CHARGE.
         pid: its process.
         page: number of this page of the list, from 0.
-        pages: number of pages.
+        pages: number of pages; 0 in an ACK that says nothing of the topics.
         name: name of the client's context.
         topics: numbers of the topics that it receives, those on this page.
     """
 
     cookie: int
     lead: int
+    next: int
     context_id: int
     revision: int
+    room: int
     pid: int
     page: int
     pages: int
@@ -353,19 +368,22 @@ def _parse_numbers(rest: memoryview, kind: int, flags: int, session_id: int) -> 
 
 
 def _parse_ack(rest: memoryview, flags: int, session_id: int) -> Ack | None:
-    cookie, lead, context_id, revision, pid, page, pages, length = _ACK.unpack_from(rest)
+    cookie, lead, following, context_id, revision, room, pid, page, pages, length = _ACK.unpack_from(rest)
     at = _ACK.size + length
     listed = len(rest) - at
-    if length > NAME_BYTES or listed < 0 or listed % 4 or listed > 4 * PAGE_TOPICS or page >= pages:
+    if length > NAME_BYTES or listed < 0 or listed % 4 or listed > 4 * PAGE_TOPICS:
+        return None
+    if page >= pages and (page or pages or listed):
         return None
     try:
         name = str(rest[_ACK.size : at], "utf-8")
     except UnicodeDecodeError:
         return None
-    if lead > NUMBER_MAX or not name.isprintable():
+    if not following <= lead <= NUMBER_MAX or not name.isprintable():
         return None
     topics = struct.unpack_from(f"!{listed // 4}I", rest, at)
-    return Ack(ACK, flags, session_id, cookie, lead, context_id, revision, pid, page, pages, name, topics)
+    place = cookie, lead, following, context_id, revision, room
+    return Ack(ACK, flags, session_id, *place, pid, page, pages, name, topics)
 
 
 def _parse_frame(rest: memoryview, kind: int, flags: int, session_id: int) -> Frame | FrameAck | None:
@@ -423,8 +441,9 @@ def acks(
     lead: int,
     context: tuple[int, int, str],
     revision: int,
-    topics: Sequence[int],
+    topics: Sequence[int] | None,
     flags: int = 0,
+    room: tuple[int, int] | None = None,
 ) -> list[bytes]:
     """Returns the ACK packets for a list of topics.
 
@@ -434,17 +453,20 @@ def acks(
         lead: the number after the highest one that the client knows of.
         context: id, pid and name of its context; the name is cut, and `?` replaces characters that are not printable.
         revision: revision of the list of topics.
-        topics: the list.
+        topics: the list; None for an ACK that says nothing of it.
         flags: ASKS or 0.
+        room: next and room as in `Ack`; None for a client that has all, and takes any amount.
     """
+    following, room_bytes = room or (lead, ROOM_MAX)
     context_id, pid, name = context
     printable = "".join(letter if letter.isprintable() else "?" for letter in name).encode(errors="replace")
     printable = printable[:NAME_BYTES].decode(errors="ignore").encode()
-    pages = max(1, -(-len(topics) // PAGE_TOPICS))
+    pages = max(1, -(-len(topics) // PAGE_TOPICS)) if topics is not None else 0
+    place = cookie, lead, following, context_id, revision, min(room_bytes, ROOM_MAX)
     found = []
-    for page in range(pages):
-        part = topics[page * PAGE_TOPICS : (page + 1) * PAGE_TOPICS]
-        fixed = _ACK.pack(cookie, lead, context_id, revision, pid, page, pages, len(printable))
+    for page in range(max(1, pages)):
+        part = topics[page * PAGE_TOPICS : (page + 1) * PAGE_TOPICS] if topics is not None else ()
+        fixed = _ACK.pack(*place, pid, page, pages, len(printable))
         numbers = struct.pack(f"!{len(part)}I", *part)
         found.append(HEAD.pack(VERSION, ACK, flags, session_id) + fixed + printable + numbers)
     return found

@@ -105,6 +105,7 @@ from ipcbus.wire.transport_names import TRANSPORT_LBTIPC as TRANSPORT_LBTIPC
 from ipcbus.wire.transport_names import TRANSPORT_LBTRM as TRANSPORT_LBTRM
 from ipcbus.wire.transport_names import TRANSPORT_LBTRU as TRANSPORT_LBTRU
 from ipcbus.wire.transport_names import TRANSPORT_LBTSMX as TRANSPORT_LBTSMX
+from ipcbus.wire.transport_names import TRANSPORT_LBTTCP as TRANSPORT_LBTTCP
 from ringbuf import codegen, layout
 from ringbuf.layout import CACHE_LINE, struct
 
@@ -196,6 +197,7 @@ RESOLUTION_COUNTERS = (
     "dgrams_dropped_old",
     "dgrams_other_domain",
     "adverts_refused",
+    "dgrams_dropped_seal",
 )
 
 
@@ -208,6 +210,7 @@ REQUEST_COUNTERS = (
     "resps_sent",
     "resp_blocked",
     "resp_would_block",
+    "resps_lost",
 )
 
 RECOVERY_COUNTERS = (
@@ -251,14 +254,11 @@ REGISTRY_HEADER = struct(
         ("version", "<u8", 192),
         ("entries", "<u4", 200),
         ("busy_wait", "<u4", 204),
-        # the context's counters of topic resolution over the network, written once a second
+        # the context's counters of topic resolution over the network, and of its seals, written once a second
         *_words(256, *RESOLUTION_COUNTERS),
-        # its counters of requests and responses, written once a second
-        *_words(384, *REQUEST_COUNTERS),
-        # its counters of late join and off-transport recovery, written once a second
-        *_words(448, *RECOVERY_COUNTERS),
-        # its counters of guaranteed sources, written once a second
-        *_words(512, *GMD_COUNTERS),
+        # its counters of requests and responses, of late join and off-transport recovery, and of guaranteed sources,
+        # written once a second
+        *_words(384, *REQUEST_COUNTERS, *RECOVERY_COUNTERS, *GMD_COUNTERS),
     ],
 )
 
@@ -324,6 +324,7 @@ _SOCKET = (
     "socket_dgrams_truncated",
     "socket_dgrams_lost",
     "socket_dgrams_overrun",
+    "socket_tls_failed",
     "unknown_msgs_rcved",
 )
 
@@ -340,11 +341,12 @@ UPLINK_BOARD = struct(
         ("limited_since", "<u8", 40),
         *_words(
             CACHE_LINE,
-            *("num_clients", "clients_silent", "clients_refused", "lead", "trail", "txw_msgs", "txw_bytes"),
+            *("num_clients", "clients_silent", "clients_refused", "clients_evicted", "lead", "trail", "txw_msgs"),
+            "txw_bytes",
             *("rctlr_data_msgs", "rctlr_rx_msgs", "rate_limited_ns", "msgs_sent", "bytes_sent", "rxs_sent"),
             *("rx_bytes_sent", "nak_pckts_rcved", "naks_rcved", "naks_ignored", "naks_shed", "naks_rx_delay_ignored"),
             *("naks_too_old", "ncfs_sent", "sms_sent", "dgrams_dropped_malformed", "dgrams_dropped_sid"),
-            *("dgrams_dropped_unproven", "dgrams_filtered", *_FRAMES, "links_refused", *_SOCKET),
+            *("dgrams_dropped_unproven", "dgrams_filtered", *_FRAMES, "links_refused", *_SOCKET, "bytes_buffered"),
         ),
     ],
 )
@@ -363,7 +365,7 @@ CLIENT_LINE = struct(
 )
 
 RECEPTION_BOARD = struct(
-    16 * CACHE_LINE,
+    17 * CACHE_LINE,
     [
         ("version", "<u8", 0),
         ("transport", "<u4", 8),
@@ -377,9 +379,10 @@ RECEPTION_BOARD = struct(
             *("unrecovered_full", "dgrams_shed", "dgrams_dropped_size", "dgrams_dropped_type"),
             *("dgrams_dropped_version", "dgrams_dropped_hdr", "dgrams_dropped_sid", "dgrams_dropped_other"),
             *("connects_sent", "acks_sent", "resets_rcved", "dgrams_filtered", *_FRAMES, *_SOCKET),
+            "evictions_rcved",
         ),
-        ("address", "S64", 7 * CACHE_LINE),
-        ("reason", "S512", 8 * CACHE_LINE),
+        ("address", "S64", 8 * CACHE_LINE),
+        ("reason", "S512", 9 * CACHE_LINE),
     ],
 )
 

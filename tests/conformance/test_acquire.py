@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import ipcbus
-from tests.kit.bus import GIVE_UP_S
+from tests.kit.bus import GIVE_UP_S, LBTSMX
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import published
 from tests.kit.payload import body
@@ -80,11 +81,21 @@ def test_a_reservation_beyond_the_datagram_maximum_is_too_large(bus: Bus) -> Non
     source = bus.source()
     with source.acquire(source.message_max):
         pass
-    with pytest.raises(ipcbus.MessageTooLarge, match=r"transport_\*_datagram_max_size"):
-        source.acquire(source.message_max + 1).__enter__()
+    longer = source.message_max + 1
+    with pytest.raises(ipcbus.MessageTooLarge, match=rf"'t': acquire\({longer}\) exceeds") as raised:
+        source.acquire(longer).__enter__()
+    # The cures of the text work.
+    found = re.search(r"make the source with message_max=(\d+)", str(raised.value))
+    assert found is not None
+    large = bus.context("sending").source("large", message_max=int(found[1]))
+    with large.acquire(longer) as place:
+        assert len(place) == longer
+    assert "use send()" in str(raised.value)
     with pytest.raises(ValueError, match=r"acquire\(-1\)"):
         source.acquire(-1)
     assert source.sequence_number == 0
+    if bus.kind is not LBTSMX:
+        source.send(bytes(longer))
 
 
 def test_the_same_thread_cannot_use_the_session_inside_the_block(bus: Bus) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import stats
-from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, on_rings
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP, on_rings
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import datagrams, published
 from tests.kit.payload import body
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 HEADER = 16
 NEVER_MS = 1_000_000
-batching = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
+batching = pytest.mark.parametrize(
+    "kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTTCP], ids=lambda kind: str(kind.name)
+)
 
 
 @batching

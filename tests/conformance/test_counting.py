@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import MessageType, stats
-from tests.kit.bus import LBTIPC, LBTRM, LBTRU
+from tests.kit.bus import LBTIPC, LBTRM, LBTRU, LBTTCP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ SHORT = 3
 COUNT = LONG + SHORT
 BYTES = LONG * LENGTH + SHORT * 10
 
-fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTRU, LBTRM], ids=lambda kind: str(kind.name))
+fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTRU, LBTRM, LBTTCP], ids=lambda kind: str(kind.name))
 sequential = pytest.mark.parametrize("mode", ["sequential"])
 
 

@@ -11,7 +11,7 @@ import pytest
 import ipcbus
 from ipcbus import FragmentInfo, MessageType
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
-from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP
 from tests.kit.forms import CallbackTaker, ReceiveTaker
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ PIECE = 8192 - 32
 LONGEST = LBTIPC.window - 8 * (RECORD_HEADER + 2 * 16 + RECORD_ALIGN) - RECORD_HEADER - RECORD_ALIGN
 """Of a message that fits that ring, when it is empty, as a whole; it has 8 fragments."""
 
-fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
+fragmenting = pytest.mark.parametrize(
+    "kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTTCP], ids=lambda kind: str(kind.name)
+)
 embedded = pytest.mark.parametrize("mode", ["embedded"])
 sequential = pytest.mark.parametrize("mode", ["sequential"])
 waiting = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
@@ -102,7 +104,7 @@ def test_raw_fragments_say_where_they_belong(bus: Bus) -> None:
     assert pull(receiver).fragment_info is None
 
 
-@pytest.mark.parametrize("kind", [LBTIPC, LBTRU], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("kind", [LBTIPC, LBTRU, LBTTCP], ids=lambda kind: str(kind.name))
 @pytest.mark.parametrize("ordered", [1, -1])
 def test_a_message_larger_than_the_window_comes_through(bus: Bus, ordered: int) -> None:
     source = bus.source(**bus.kind.small())
@@ -232,7 +234,7 @@ def test_a_message_given_up_in_the_middle_is_reported_lost(bus: Bus) -> None:
 @pytest.mark.parametrize("kind", [LBTSMX], ids=lambda kind: str(kind.name))
 def test_lbtsmx_sends_no_fragments(bus: Bus) -> None:
     source = bus.source(**bus.kind.small())
-    with pytest.raises(ipcbus.MessageTooLarge, match="transport_lbtsmx_datagram_max_size"):
+    with pytest.raises(ipcbus.MessageTooLarge, match="make the source with message_max="):
         source.send(bytes(source.message_max + 1))
     assert source.sequence_number == -1
 

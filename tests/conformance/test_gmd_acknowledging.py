@@ -200,6 +200,8 @@ def test_a_dead_letter_topic_takes_what_is_given_up(bus: Bus) -> None:
     assert headers["gmd_topic"] == b"t"
     assert headers["gmd_sequence_number"] == b"2"
     assert headers["gmd_receiver"] == b"receiver"
+    assert headers["gmd_sender"] == b"sender"
+    assert int(headers["gmd_incarnation"], 16)
 
 
 @embedded

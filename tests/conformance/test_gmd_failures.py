@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus import SourceEvent, SourceEventType
+from ipcbus import MessageType, SourceEvent, SourceEventType
 from tests.kit.bus import LBTIPC, LBTSMX, Bus, Kind
 from tests.kit.guaranteed import MEMORY, Named, acknowledged, expected, send
 from tests.kit.payload import body
@@ -201,11 +201,33 @@ def test_a_deleted_message_leaves_the_queue_of_its_receiver(bus: Bus) -> None:
     send(bus, failing.source, 5)
     bus.until(lambda: receiver.delivered == 5, "messages in the queue")
     assert failing.source.gmd_delete(3)
-    bus.until(lambda: len(receiver._sink.queue) == 5, "four messages and BOS")
-    got = [message.gmd_sequence_number for message in receiver.receive_many(10, 10)]
-    assert got == [0, 1, 2, 4, 5]
+    bus.until(lambda: list(receiver._sink.queue)[-1].type is MessageType.GMD_FAILURE, "the news of the deletion")
+    got = receiver.receive_many(10, 10)
+    assert [message.gmd_sequence_number for message in got] == [0, 1, 2, 4, 5, 3]
+    assert got[-1].type is MessageType.GMD_FAILURE
+    assert "GMD_FAILURE 't' GMD 3..3 from" in repr(got[-1])
+    assert (got[-1].gmd_sender, got[-1].first_gmd_sequence_number, got[-1].data) == ("sender", 3, b"")
+    got[-1].ack()  # does nothing
     receiver.receive(0)
     acknowledged(bus, failing.source)
+
+
+@embedded
+def test_a_receiver_is_told_which_messages_it_need_not_process_any_more(bus: Bus) -> None:
+    failing, named = Failing(bus), Named(bus, ipc_gmd_auto_ack=False)
+    expected(bus, failing.source, "receiver")
+    send(bus, failing.source, 6)
+    named.until(6)
+    (reception,) = named.context._receiving_sessions.receptions._all
+    reception.gate.acknowledge(5)
+    bus.until(lambda: failing.source.gmd_num_pending == 5, "the acknowledgement")
+    for number in (2, 3, 5, 6):
+        assert failing.source.gmd_delete(number) is (number != 5)
+    bus.until(lambda: sorted(named.ledger.deleted) == [2, 3, 6], f"the news of three messages, not {named.ledger}")
+    reception.gate.acknowledge(1)
+    reception.gate.acknowledge(4)
+    acknowledged(bus, failing.source)
+    named.ledger.balanced(1, 6)
 
 
 @only_ipc
@@ -218,3 +240,19 @@ def test_unknown_numbers_are_answered(bus: Bus) -> None:
     assert not failing.source.gmd_delete(77)
     assert not failing.source.gmd_forget("nobody")
     assert failing.failures() == []
+
+
+@pytest.mark.parametrize("mode", ["sequential"])
+def test_a_deleted_message_that_waits_unread_does_not_reach_the_next_receiver_of_the_name(bus: Bus) -> None:
+    failing = Failing(bus)
+    first = Named(bus)
+    expected(bus, failing.source, "receiver")
+    for _ in range(5):  # they wait in the ring: nobody reads it yet
+        failing.source.send(body(failing.source.gmd_sequence_number + 1), flush=True)
+    first.receiver.close()
+    assert failing.source.gmd_delete(3)
+    named = Named(bus, context=first.context)
+    named.until(4)
+    acknowledged(bus, failing.source)
+    assert named.ledger.numbers == [1, 2, 4, 5]
+    assert (first.ledger.numbers, named.ledger.lost, named.ledger.deleted) == ([], 0, [])

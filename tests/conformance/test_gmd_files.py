@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import ipcbus
+from ipcbus.gmd.area_folders import area_folder
+from ipcbus.gmd.area_inspection import inspect
+from ipcbus.gmd.receiver_area import Acknowledged
+from ipcbus.storage.files import Disk
 from tests.kit.bus import LBTIPC, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.guaranteed import Named, acknowledged, expected, send, source
 from tests.kit.payload import body
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 embedded = pytest.mark.parametrize("mode", ["embedded"])
+only_ipc = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 
 
 @pytest.fixture(params=[LBTIPC, LBTSMX, LBTRU], ids=lambda kind: str(kind.name))
@@ -122,12 +130,191 @@ def test_a_fresh_area_forgets(bus: Bus, files: dict[str, object]) -> None:
 
 
 @embedded
+def test_messages_that_stay_in_the_area_are_not_said_to_be_lost(
+    bus: Bus, files: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    sending = source(bus, **files)
+    sending.send(body(1))
+    sending.send(body(2, 20_000) if sending.source.startswith("LBT-IPC") else body(2))  # there it has fragments
+    with sending.acquire(64) as place:
+        place[:] = body(3, 64)
+    with caplog.at_level(logging.INFO, "ipcbus"):
+        sending.close()
+    assert sending.unheard == 0
+    assert "no receiver got the messages" not in caplog.text
+    assert "3 guaranteed messages that are not acknowledged; they stay in the GMD area" in caplog.text
+    caplog.clear()
+    again = source(bus, **files)
+    for number in (4, 5):
+        again.send(body(number), delivery_mode="best_effort")
+        again.send(body(number))
+    again.close()
+    assert again.unheard == 2
+    assert f"'t' (2 on {again.source})" in caplog.text
+
+
+@embedded
+@only_ipc
+@pytest.mark.parametrize("durability", ["process", "each"])
+def test_a_receiver_syncs_what_it_acknowledges(
+    bus: Bus, files: dict[str, object], durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    sync = os.fdatasync
+
+    def synced(fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("acknowledged"):
+            kept.append(sending._gmd().sender.acknowledgements)
+        sync(fd)
+
+    sending, named = source(bus), Named(bus, gmd_durability=durability, **files)
+    expected(bus, sending, "receiver")
+    monkeypatch.setattr(os, "fdatasync", synced)
+    for number in range(1, 6):
+        send(bus, sending, 1)
+        acknowledged(bus, sending)
+        assert kept[:number] == (list(range(number)) if durability == "each" else [])
+    named.ledger.balanced(1, 5)
+
+
+@embedded
+@only_ipc
+@pytest.mark.parametrize("by_hand", [False, True], ids=["auto", "by hand"])
+def test_the_window_of_duplicates_holds_for_event_queues(bus: Bus, files: dict[str, object], by_hand: bool) -> None:
+    queue, context, most, done = ipcbus.EventQueue(), bus.context("receiving"), [0], threading.Event()
+
+    def note(message: ipcbus.Message) -> None:
+        if message.gmd_sequence_number:
+            (area, _) = next(iter(context._receiving_sessions.receptions._named.values()))._topics["t"]
+            (stream,) = [area.known(*each) for each in area.streams()] or [Acknowledged(0, [])]
+            most[0] = max(most[0], message.gmd_sequence_number - stream.floor)
+            if by_hand:
+                message.ack()
+
+    context.receiver(
+        "t",
+        note,
+        event_queue=queue,
+        gmd_name="receiver",
+        ipc_gmd_auto_ack=not by_hand,
+        gmd_unrecorded_maximum=20,
+        **files,
+    )
+    sending = source(bus)
+    expected(bus, sending, "receiver")
+    send(bus, sending, 200)
+    bus.until(lambda: len(queue) >= 200, "messages in the queue")
+
+    def dispatch() -> None:
+        while queue.dispatch(0):
+            pass
+        done.set()
+
+    dispatching = threading.Thread(target=dispatch)
+    with context._event_loop.driver_lock():  # the context records nothing meanwhile
+        urgent = context._event_loop._urgent
+        dispatching.start()
+        while not done.wait(0.001) and context._event_loop._urgent == urgent:
+            pass
+    dispatching.join()
+    assert most[0] <= 20
+    acknowledged(bus, sending)
+    queue.close()
+
+
+@embedded
+@only_ipc
+def test_figures_of_a_source_and_of_a_receiver(bus: Bus, files: dict[str, object]) -> None:
+    sending = source(bus, **files)
+    send(bus, sending, 3)
+    early = sending.gmd_statistics()
+    assert (early.pending, early.acknowledged, early.resent, early.failures) == (3, 0, 0, 0)
+    assert early.area_bytes > 3 * 64
+    assert early.oldest is not None
+    assert early.oldest >= 0
+    named = Named(bus, **files)
+    named.until(3)
+    acknowledged(bus, sending)
+    late = sending.gmd_statistics()
+    assert (late.pending, late.area_bytes, late.oldest, late.acknowledged, late.resent) == (0, 0, None, 3, 3)
+    assert (late.refused, late.ignored) == (0, 0)
+    sending.close()
+    found = named.receiver.gmd_statistics()
+    assert (found.resent, found.duplicates, found.failing) == (3, 0, "")
+    with pytest.raises(ipcbus.ConfigError, match="gmd_name"):
+        bus.receiver("t").gmd_statistics()
+
+
+@embedded
+@only_ipc
+def test_a_source_whose_area_is_removed_says_so_and_drains(
+    bus: Bus, files: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sending, named = source(bus, **files), Named(bus, ipc_gmd_auto_ack=False)
+    expected(bus, sending, "receiver")
+    send(bus, sending, 20)
+    named.until(20)
+    shutil.rmtree(tmp_path / "gmd")
+    bus.until(lambda: "removed while it was open" in caplog.text, "the news, though nothing is sent")
+    with pytest.raises(ipcbus.GmdError, match="close the source and make it again"):
+        sending.send(body(21))
+    (reception,) = named.context._receiving_sessions.receptions._all
+    for number in range(1, 21):
+        reception.gate.acknowledge(number)
+    acknowledged(bus, sending)
+    named.ledger.balanced(1, 20)
+    sending.close()
+    again = source(bus, **files)
+    expected(bus, again, "receiver")
+    send(bus, again, 5)
+    named.until(25)
+    assert named.ledger.numbers[20:] == [1, 2, 3, 4, 5]
+
+
+@embedded
+@only_ipc
+def test_the_files_show_what_is_acknowledged_though_nothing_is_sent(
+    bus: Bus, files: dict[str, object], tmp_path: Path
+) -> None:
+    sending, _ = source(bus, **files), Named(bus)
+    expected(bus, sending, "receiver")
+    send(bus, sending, 20)
+    acknowledged(bus, sending)
+
+    def pending() -> int:
+        recovery = inspect(Disk(), area_folder(tmp_path / "gmd", "sender", "t", "source")).recovery
+        return recovery.index.count if recovery is not None else -1
+
+    bus.until(lambda: pending() == 0, "the releases in the files")
+
+
+@embedded
+@only_ipc
+def test_a_receiver_whose_area_is_removed_says_so(
+    bus: Bus, files: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sending, named = source(bus), Named(bus, **files)
+    expected(bus, sending, "receiver")
+    shutil.rmtree(tmp_path / "gmd")
+    bus.until(lambda: "removed while it was open" in caplog.text, "the news")
+    assert "close the receiver and make it again" in caplog.text
+    named.receiver.close()
+    again = Named(bus, **files)
+    send(bus, sending, 5)
+    again.until(5)
+    acknowledged(bus, sending)
+    again.ledger.balanced(1, 5)
+
+
+@embedded
 @pytest.mark.parametrize("durability", ["process", "group", "each"])
 def test_messages_can_be_waited_for_on_the_disk(bus: Bus, files: dict[str, object], durability: str) -> None:
     sending = source(bus, gmd_durability=durability, **files)
     send(bus, sending, 20)
     sending.wait_durable(timeout=20)
     sending.wait_durable(3, timeout=0)
+    with pytest.raises(ValueError, match="the last message has number 20"):
+        sending.wait_durable(21)
     sending.close()
     again = source(bus, gmd_durability=durability, **files)
     assert again.gmd_num_pending == 20

@@ -11,7 +11,7 @@ import ipcbus
 from ipcbus import EventQueue, FragmentInfo, MessageType
 from ipcbus.stats import take_snapshot
 from ipcbus.wire.properties import pack, unpack
-from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, RINGS, on_all
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP, RINGS, on_all
 from tests.kit.forms import ReceiveIntoTaker
 from tests.kit.payload import body
 from tests.kit.queues import dispatch_until
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 HEADERS = (("key", b"AAPL"), ("trace", bytes(range(32))), ("key", b""))
 COUNT = 60
 
-fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
+fragmenting = pytest.mark.parametrize(
+    "kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTTCP], ids=lambda kind: str(kind.name)
+)
 one_mode = pytest.mark.parametrize("mode", ["embedded"])
 
 

@@ -14,7 +14,8 @@ from tests.conformance.test_late_join import Reader, send
 from tests.kit.bus import LBTIPC, LBTRU, LBTSMX, RECEIVER_PACED, Bus, Kind
 from tests.kit.forms import FORMS, CallbackTaker, Taker
 from tests.kit.payload import body
-from tests.kit.recording import RecorderProcess, messages, rows_of, until, written
+from tests.kit.recording import RecorderProcess, messages, rows_of, written
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,7 @@ def recorded(path: Path, count: int) -> None:
     until(lambda: len(messages(rows_of(Archive(path)))) == count, f"{count} messages")
 
 
+@embedded
 @only_ipc
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.name))
 def test_every_form_of_receiving_gets_the_archive_then_the_source_then_what_is_live(
@@ -155,6 +157,32 @@ def test_what_neither_has_is_lost_behind_the_first_message_and_nothing_before_it
     kept = [number for number in late.recovered() if number > 999]
     assert late.recovered() == [*range(first, 1000), *range(kept[0], sent)]
     assert late.ledger.lost == kept[0] - 1000
+
+
+@embedded
+@only_ipc
+@pytest.mark.parametrize("pattern", [False, True], ids=["topics", "pattern"])
+def test_a_recorder_of_other_topics_is_not_waited_for(bus: Bus, tmp_path: Path, pattern: bool) -> None:
+    source, _ = record(bus, tmp_path, 500)
+    with Recorder(
+        bus.context("again"), Archive.create(tmp_path), ["u.*" if pattern else "u"], pattern=pattern, stream="s"
+    ):
+        sent = send(bus, source, 100)
+        late = Reader(bus, history_archive=str(tmp_path), retransmit_request_message_timeout=3_600_000)
+        late.account(sent)
+        assert late.ledger.lost == 100
+
+
+@embedded
+@only_ipc
+def test_a_recorder_that_has_joined_a_silent_topic_again_is_not_waited_for(bus: Bus, tmp_path: Path) -> None:
+    source, _ = record(bus, tmp_path, 500)
+    sent = send(bus, source, 100)
+    with Recorder(bus.context("again"), Archive.create(tmp_path), ["t"], stream="s"):
+        bus.joined(source)
+        late = Reader(bus, history_archive=str(tmp_path), retransmit_request_message_timeout=3_600_000)
+        late.account(sent)
+        assert late.ledger.lost == 100
 
 
 @embedded

@@ -9,9 +9,10 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageFlag, MessageType, wait_for_joining
+from ipcbus.runtime.receiving import receiver_channels
 from ipcbus.runtime.sending import control_channels
 from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
-from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTRM, LBTSMX, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTRM, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.forms import FORMS, CallbackTaker, ReceiveTaker, Taker
 from tests.kit.payload import Books, Ledger, balanced, body
 
@@ -110,6 +111,29 @@ def test_a_wildcard_receiver_gets_it_too(bus: Bus) -> None:
     sent = send(bus, source, 100)
     taker = CallbackTaker(bus, "t|u", wildcard=True)
     assert taker.data(sent) == [body(number) for number in range(sent)]
+
+
+@sequential
+@pytest.mark.parametrize("kind", [LBTRU], ids=["lbtru"])
+def test_receivers_that_are_made_while_the_channel_is_broken_get_it_too(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, other = keeping(bus), keeping(bus, topic="u")
+    sent = send(bus, source, 100)
+    send(bus, other, 100)
+    first = Reader(bus)
+    first.account(sent)
+    monkeypatch.setattr(receiver_channels, "_OPEN_AGAIN_NS", 10**18)
+    for opened in first.context._receiving_sessions.channels._channels.values():
+        opened.channel.close()
+    late = [Reader(bus, first.context), Reader(bus, first.context, "u")]
+    bus.joined(other)
+    send(bus, source, 10)
+    send(bus, other, 10)
+    monkeypatch.undo()
+    for each in late:
+        each.account(sent + 10)
+        assert each.recovered()[:100] == list(range(100))
 
 
 def test_without_the_option_nothing_changes(bus: Bus) -> None:
@@ -394,6 +418,22 @@ def test_a_source_that_closes_waits_for_a_receiver_that_has_no_channel_yet(
     assert late.ledger.lost == 0
 
 
+@embedded
+def test_a_source_that_closes_does_not_wait_for_a_receiver_that_has_left(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Receivers that have called, if only to say that they leave, count as about to ask for ever here."""
+    monkeypatch.setattr(control_channels, "_CALLED_NS", 1 << 62)
+    source = serving(bus)
+    sent = send(bus, source, 20)
+    late = Reader(bus)
+    late.account(sent)
+    channels = bus.contexts[0]._sending_sessions.control_channels
+    assert channels.is_recovering(source._session, source._number, ())
+    late.context.close()
+    bus.until(lambda: not channels.is_recovering(source._session, source._number, ()), "the receiver to be forgotten")
+
+
 @sequential
 def test_a_source_that_closes_without_waiting_leaves_a_loss(bus: Bus) -> None:
     source = keeping(bus, retransmit_close_timeout=0)
@@ -423,7 +463,7 @@ def test_a_pull_receiver_without_room_gets_the_rest_later(bus: Bus) -> None:
 
 @embedded
 def test_the_end_comes_after_what_a_receiver_without_room_still_gets(bus: Bus) -> None:
-    source = keeping(bus)
+    source = keeping(bus, retransmit_close_timeout=500)
     sent = send(bus, source, 500)
     receiver = bus.context("slow").receiver("t", receive_queue_maximum=5)
     bus.joined(source)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
+from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.runtime.receiving import failover
 from ipcbus.transport.udp import udp_sender
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
@@ -16,6 +17,7 @@ from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, Bus
 from tests.kit.loops import run
 from tests.kit.payload import Books, balanced, body
 from tests.kit.queues import dispatch_until
+from tests.kit.udp_hooks import replace_receive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -196,6 +198,7 @@ def test_what_was_read_before_an_eviction_is_not_sent_again(bus: Bus, monkeypatc
     leave = UdpReceiver.leave
 
     def note(udp_receiver: UdpReceiver) -> bool:
+        assert isinstance(udp_receiver.reliable_receiver, ReliableReceiver)
         began.append(udp_receiver.reliable_receiver.joined_at)
         return leave(udp_receiver)
 
@@ -253,7 +256,7 @@ def test_what_is_missing_after_the_move_has_time_to_be_repaired(bus: Bus, monkey
         if not isinstance(found, udp_packets.Data) or found.number not in missing:
             receive(udp_receiver, packet, address, now_ns)
 
-    monkeypatch.setattr(UdpReceiver, "receive", lose)
+    replace_receive(monkeypatch, lose)
     source, other = evicting(bus), bus.source("other")
     slow = Slow(bus)
     bus.joined(source)

@@ -42,6 +42,7 @@ class Scene:
         self.stopped, self.go = threading.Event(), threading.Event()
         self.inside: Callable[[], object] = lambda: None
         self.responses: list[bytes] = []
+        self.evictions = 0
         self.source: Source = bus.source(
             "t", bus.context("asking"), **bus.kind.small(), slow_receiver_behavior="evict", slow_receiver_timeout=20
         )
@@ -67,16 +68,17 @@ class Scene:
         self.bus.until(lambda: len(self.kept) > before, "the request")
 
     def evict(self) -> None:
-        """Stops the receiver's callback, and evicts it."""
-        evictor = self.source._session.evictor
-        assert evictor is not None
+        """Stops the receiver's callback, and evicts it; a busy machine may have done that in earlier sends."""
+        session = self.source._session
+        assert session.evictor is not None
         self.stopped.clear()
         self.go.clear()
-        before = evictor.count
         self.source.send(b"stop", flush=True)
         assert self.stopped.wait(GIVE_UP_S)
-        while evictor.count == before:
+        while session.joined_slots(self.source._number):
             self.source.send(bytes(100), flush=True)
+        assert session.evictor.count > self.evictions
+        self.evictions = session.evictor.count
 
     def answer(self) -> None:
         """Answers the kept requests."""
@@ -151,5 +153,6 @@ def test_responses_from_another_thread_come_each_once_while_the_receiver_moves_t
     over.set()
     thread.join()
     requests_are_answered(scene.source)
-    assert [(each.responses, each.error) for each in requests] == [(1, None)] * len(requests)
+    ended = enumerate((each.responses, each.error) for each in requests)
+    assert not [(number, *each) for number, each in ended if each != (1, None)]
     assert sorted(scene.responses) == sorted(b"[keep %d]" % number for number in range(len(requests)))

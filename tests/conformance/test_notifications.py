@@ -10,7 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceNotification, SourceNotificationType
-from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX, RECEIVER_PACED, Bus
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, RECEIVER_PACED, Bus
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import advert, callback_errors
 from tests.kit.payload import body
@@ -314,4 +314,4 @@ def test_a_receiver_of_fragments_does_not_join_lbtsmx(bus: Bus) -> None:
     bus.joined(other)
     send(other, 2)
     assert fragments.data(2) == [body(number) for number in range(2)]
-    bus.kind = KINDS[-1]
+    bus.kind = LBTRU

@@ -43,7 +43,7 @@ def test_sources_go_round_the_pool(bus: Bus) -> None:
     sources = [bus.source(f"topic {number}", context, **bus.kind.small()) for number in range(12)]
     assert ids(sources) == [first + number % 5 for number in range(12)]
     assert len({source.source for source in sources}) == 5
-    assert all(source.source.split(":")[0] == bus.kind.title for source in sources)
+    assert all(source.source.split(":")[0] == bus.kind.scheme for source in sources)
 
 
 @on_rings
@@ -124,7 +124,7 @@ def test_an_explicit_id_with_other_options_is_an_error_that_names_them(bus: Bus)
 
 def test_a_session_that_is_full_of_topics_is_an_error_with_the_cure(bus: Bus) -> None:
     context = bus.context()
-    most = f"transport_{bus.kind.transport}_maximum_topics_per_transport"
+    most = f"{bus.kind.prefix}_maximum_topics_per_transport"
     options = {**bus.kind.id(600), most: 4}
     sources = [bus.source(str(number), context, **options) for number in range(4)]
     with pytest.raises(ipcbus.ConfigError, match=most):
@@ -169,3 +169,29 @@ def test_a_registry_grows_with_its_topics(bus: Bus) -> None:
     sources[-1].send(b"the last", flush=True)
     assert taker.data(1) == [b"the last"]
     assert sources[0].receivers == 0
+
+
+def test_sources_of_long_messages_share_sessions_outside_the_pool(domain: str) -> None:
+    with ipcbus.Context({"context": SMALL_POOL}, domain=domain) as context:
+        plain = [context.source(topic, transport="lbtsmx") for topic in "ab"]
+        large = [
+            context.source(topic, message_max=longest) for topic, longest in zip("cdef", (9, 9, 99, 10**6), strict=True)
+        ]
+        assert ids(plain) == [500, 501]
+        assert ids(large) == [65535, 65535, 65535, 65534]
+        assert [source.message_max for source in large] == [9, 9, 99, 10**6]
+        own = context.source("g", message_max=9, transport_lbtsmx_id=7)
+        assert ids([own]) == [7]
+        receiver = context.receiver("f")
+        large[3].wait_for_receivers(1, 30)
+        large[3].send(bytes(10**6))
+        with pytest.raises(
+            ipcbus.MessageTooLarge, match="exceeds message_max = 9 of its source; make the source with message_max=10"
+        ):
+            large[0].send(bytes(10))
+        message = receiver.receive(30)
+        assert message is not None
+        assert message.type is ipcbus.MessageType.BOS
+        message = receiver.receive(30)
+        assert message is not None
+        assert len(message.data) == 10**6

@@ -169,6 +169,7 @@ def test_a_full_way_makes_a_callback_fail_and_another_thread_wait(bus: Bus) -> N
 
 
 @on_all
+@one_mode
 def test_another_process_answers_by_the_return_address(bus: Bus) -> None:
     addresses: list[bytes] = []
     bus.receiver("t", lambda m: addresses.append(m.return_address) if m.type == 2 else None)

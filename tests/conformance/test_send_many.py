@@ -137,7 +137,7 @@ def test_rows_that_do_not_lie_together_are_refused(bus: Bus) -> None:
     with pytest.raises((BufferError, ValueError), match="contiguous"):
         source.send_many(np.zeros((8, 8), np.uint8)[:, ::2])
     with pytest.raises(TypeError):
-        source.send_many([b"one", "text"])
+        source.send_many([b"one", "text"])  # type: ignore[list-item]
     assert source.sequence_number == 0
 
 

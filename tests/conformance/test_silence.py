@@ -1,4 +1,4 @@
-"""Sessions whose owner shows no life have ended for their receivers, until it does; over UDP: test_udp_silence.py."""
+"""Sessions whose owner shows no life have ended for their receivers, until it does; over UDP: tests/system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ipcbus import Context, Source, SourceNotification
     from tests.kit.bus import Bus
 
-INTERVAL_MS, TIMEOUT_MS = 10, 60
+INTERVAL_MS, TIMEOUT_MS = 10, 150
 
 
 def config(bus: Bus, timeout: int = TIMEOUT_MS) -> dict[str, dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_a_silent_session_ends_and_begins_again_with_an_exact_account(
     bus.until(lambda: reader.receiver.sessions, "what is known of the session")
     (info,) = reader.receiver.sessions
     assert (info.source, info.owner_pid, info.state) == (source.source, os.getpid(), "ended")
-    assert "no sign of life for 0.06 s" in info.reason
+    assert "no sign of life for 0.15 s" in info.reason
     assert any(source.source in record.getMessage() for record in caplog.records)
     assert source.receivers == 0
 
@@ -127,7 +127,7 @@ def test_what_a_silent_session_sent_before_it_closed_is_accounted_for(bus: Bus, 
 
 @on_rings
 def test_an_idle_session_that_shows_life_goes_on(bus: Bus) -> None:
-    reader = Reader(bus, 600)
+    reader = Reader(bus, 5000)
     awake = ipcbus.Context(config(bus), domain=bus.domain)
     bus.contexts.append(awake)
     source = awake.source("t")

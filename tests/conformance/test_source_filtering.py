@@ -8,16 +8,17 @@ import pytest
 
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire import udp_packets
-from tests.kit.bus import LBTRU, LBTSMX, Bus
+from tests.kit.bus import LBTRU, LBTSMX, LBTTCP, Bus
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import Books, balanced, body
+from tests.kit.udp_hooks import replace_receive
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ipcbus import Source
 
-over_udp = pytest.mark.parametrize("kind", [LBTRU], ids=lambda kind: str(kind.name))
+over_udp = pytest.mark.parametrize("kind", [LBTRU, LBTTCP], ids=lambda kind: str(kind.name))
 FILTERS = {"transport_source_side_filtering_behavior": "inclusion"}
 
 
@@ -88,7 +89,7 @@ def test_lost_datagrams_and_notices_are_made_up_for(bus: Bus, monkeypatch: pytes
                 return
         real(udp_receiver, packet, address, now_ns)
 
-    monkeypatch.setattr(UdpReceiver, "receive", receive)
+    replace_receive(monkeypatch, receive)
     context = bus.context("sending")
     mine, others = (bus.source(topic, context, **bus.kind.id(100), **FILTERS) for topic in ("a", "b"))
     books = Books()

@@ -18,6 +18,7 @@ from tests.kit.bus import LBTRM, LBTRU, Bus
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import Books, balanced, body
 from tests.kit.recording import messages, rows_of
+from tests.kit.udp_hooks import replace_receive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -44,7 +45,7 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[udp_packets.Pac
             if found is None or not lost(found):
                 real(udp_receiver, packet, address, now_ns)
 
-        monkeypatch.setattr(UdpReceiver, "receive", receive)
+        replace_receive(monkeypatch, receive)
 
     return lose
 
@@ -157,6 +158,23 @@ def test_a_receiver_of_a_silent_source_asks_what_it_missed(
     (ledger,) = books.ledgers.values()
     balanced(ledger, sent)
     assert (ledger.delivered, ledger.lost) == ((3, 0) if repaired else (0, 3))
+
+
+@embedded
+def test_what_the_source_does_not_hold_any_more_is_reported_long_before_it_is_too_old(
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
+) -> None:
+    lose(lambda packet: isinstance(packet, udp_packets.Data) and 3 <= packet.number < 6)
+    own = f"transport_{bus.kind.transport}"
+    source = bus.source(**{f"{own}_transmission_window_size": 65536, f"{own}_behavior": "source_paced"})
+    longer = {f"transport_{bus.kind.transport}_activity_timeout": 900_000}
+    taker = CallbackTaker(bus, **options(bus, 600_000), **longer)
+    bus.joined(source)
+    for number in range(30):
+        source.send(bytes([number]) * 4000, flush=True)
+    bus.until(lambda: taker.count() == 27, "what came after the loss")
+    assert taker.receiver.lost == 3
+    assert [each.data[0] for each in taker.got if each.type is DATA] == [*range(3), *range(6, 30)]
 
 
 @embedded

@@ -144,7 +144,7 @@ def test_a_message_says_where_and_when_it_comes_from(bus: Bus) -> None:
     assert begin is not None
     assert message is not None
     assert (message.topic, message.source, len(message)) == ("of interest", source.source, 5)
-    assert message.source.startswith(bus.kind.title + ":")
+    assert message.source.startswith(bus.kind.scheme + ":")
     assert bus.kind.over_udp or message.source.endswith(f":{bus.kind.first_id}")
     assert (message.sequence_number, message.first_sequence_number) == (0, 0)
     assert message.fragment_info is None

@@ -301,6 +301,61 @@ def test_a_cancelled_wait_loses_no_message(bus: Bus, loop: str) -> None:
     assert taker.data(10) == [body(number) for number in range(10)]
 
 
+@on_each_loop
+def test_a_step_of_an_async_loop_that_times_out_loses_no_message_and_may_be_followed_by_others(
+    bus: Bus, loop: str
+) -> None:
+    source, receiver = bus.source(), bus.receiver()
+    bus.joined(source)
+
+    async def impatient() -> list[bytes]:
+        messages, got = aiter(receiver), []
+        for number in range(50):
+            source.send(body(number), flush=True)
+            for timeout in (0, 0.001, GIVE_UP_S):
+                try:
+                    message = await asyncio.wait_for(anext(messages), timeout)
+                except TimeoutError:
+                    continue
+                if message.type is MessageType.DATA:
+                    got.append(message.data)
+                break
+        while len(got) < 50:
+            message = await anext(messages)
+            if message.type is MessageType.DATA:
+                got.append(message.data)
+        return got
+
+    assert run(asyncio.wait_for(impatient(), 2 * GIVE_UP_S), loop) == [body(number) for number in range(50)]
+
+
+@on_each_loop
+def test_tasks_share_one_receiver(bus: Bus, loop: str) -> None:
+    source, receiver = bus.source(), bus.receiver()
+    bus.joined(source)
+    got: list[bytes] = []
+
+    async def take() -> None:
+        async for message in receiver:
+            if message.type is MessageType.DATA:
+                got.append(message.data)  # noqa: PERF401 - while others append too
+
+    async def share() -> None:
+        tasks = [asyncio.create_task(take()) for _ in range(3)]
+        for number in range(200):
+            source.send(body(number), flush=True)
+            if number % 10 == 0:
+                await asyncio.sleep(0)
+        while len(got) < 200:
+            await asyncio.sleep(0)
+        tasks.pop().cancel()
+        receiver.close()
+        await asyncio.wait(tasks)
+
+    run(asyncio.wait_for(share(), GIVE_UP_S), loop)
+    assert got == [body(number) for number in range(200)]  # a task takes a message and notes it in one step
+
+
 def test_pulling_from_a_receiver_with_a_callback_is_refused(bus: Bus) -> None:
     receiver = bus.receiver("t", print)
     rows = np.zeros((1, 1), np.uint8)

@@ -11,6 +11,7 @@ import pytest
 
 import ipcbus
 from ipcbus import SourceEventType
+from ipcbus.runtime.sending import pending_wakeups
 from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED
 from tests.kit.forms import ReceiveTaker
 from tests.kit.payload import body
@@ -70,6 +71,7 @@ def filled(bus: Bus, wakeups: Wakeups) -> tuple[Source, ReceiveTaker, int]:
 
 
 def test_an_event_does_not_overtake_the_refusal(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_wakeups, "GRACE_NS", int(GIVE_UP_S * 1e9))  # room may take a busy machine long
     wakeups = Wakeups()
     source, taker, sent = filled(bus, wakeups)
 

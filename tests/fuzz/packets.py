@@ -19,8 +19,9 @@ from ipcbus.reliability.loss_detector import NakSettings
 from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
-from ipcbus.reliability.reliable_sender import ALL, ReliableSender, SenderSettings
+from ipcbus.reliability.reliable_sender import ALL, ReliableSender
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -148,7 +149,7 @@ class Session:
             "retransmissions that wait": (len(sending._retransmit_queue), SEND.queue_max),
             "numbers sent again": (len(sending._retransmitted_ns), SEND.window_size),
             "numbers refused": (len(sending._refused_ns), SEND.window_size),
-            "datagrams that wait": (len(sending._rate_limited), 1),
+            "datagrams that wait": (len(sending._waiting), 1),
             "clients": (len(clients._clients), CLIENTS.clients_max),
             "packets of the source": (len(self.source._packets_out), 100),
         }
@@ -160,7 +161,11 @@ class Session:
             if (reception := end._receive_state) is not None:
                 most = RECEIVE.receiving.naks.entries_max
                 found[f"missing at {address}"] = (len(reception._loss_detector), most)
-                found[f"timers at {address}"] = (len(reception._loss_detector._timers), 2 * most + 1024 + 400)
+                for name in ("_timers", "_deadlines", "_ready", "_open_ends"):
+                    found[f"{name} at {address}"] = (
+                        len(getattr(reception._loss_detector, name)),
+                        2 * most + 1024 + 400,
+                    )
                 found[f"given up at {address}"] = (len(reception._given_up), RECEIVE.receiving.late_max)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.mmsg import Address
 
 _BIG = (0, 1, 255, 65535, (1 << 32) - 1, udp_packets.NUMBER_MAX, (1 << 64) - 1)
+
+_IP = struct.Struct("!BBHHHBBH4s4s")
+_UDP = struct.Struct("!HHHH")
 
 
 class Attacker:
@@ -64,6 +68,29 @@ class Attacker:
                 if isinstance(found, udp_packets.Client) and found.type == udp_packets.RESET and found.cookie == nonce:
                     return found
         raise AssertionError("no answer to a CONNECT")
+
+
+class Spoofer:
+    """A raw socket that sends packets in the name of any address on loopback; only root may have one."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, packet: bytes, of: Address, to: Address) -> None:
+        """Sends a packet as if it came from `of`."""
+        head = _IP.pack(0x45, 0, 0, 0, 0, 64, socket.IPPROTO_UDP, 0, _bytes_of(of), _bytes_of(to))
+        ports = _UDP.pack(of[1], to[1], _UDP.size + len(packet), 0)
+        self.socket.sendto(head + ports + packet, (str(to[0]), 0))
+
+
+def _bytes_of(address: Address) -> bytes:
+    return socket.inet_aton(str(address[0]))
 
 
 def changed(random: Random, said: list[bytes]) -> bytes:

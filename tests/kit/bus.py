@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GIVE_UP_S = 30.0
 """After so long a test that waits for something has hung."""
 
-_ID_OPTIONS = {"lbtru": "port", "lbtrm": "multicast_address"}
+_ID_OPTIONS = {"lbtru": "port", "lbtrm": "multicast_address", "lbttcp": "port"}
 
 TURN_S = 0.0005
 """How long a context that is driven may sleep, so that it hears what others tell it."""
@@ -60,15 +60,26 @@ class Kind:
 
     @property
     def title(self) -> str:
+        """Its name."""
+        titles = {"lbtipc": "LBT-IPC", "lbtsmx": "LBT-SMX", "lbtru": "LBT-RU", "lbtrm": "LBT-RM", "lbttcp": "LBT-TCP"}
+        return titles[self.transport]
+
+    @property
+    def scheme(self) -> str:
         """Its name in source strings."""
-        return {"lbtipc": "LBT-IPC", "lbtsmx": "LBT-SMX", "lbtru": "LBT-RU", "lbtrm": "LBT-RM"}[self.transport]
+        return "TCP" if self.transport == "lbttcp" else self.title
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its options."""
+        return "transport_tcp" if self.transport == "lbttcp" else f"transport_{self.transport}"
 
     @property
     def context_options(self) -> dict[str, object]:
         """Context options that it needs, and those that make its datagrams short."""
         needs: dict[str, object] = {"transport_lbtipc_datagram_max_size": 8192}
         if self.over_udp:
-            needs[f"transport_{self.transport}_datagram_max_size"] = 8192
+            needs[f"{self.prefix}_datagram_max_size"] = 8192
         if self.transport == "lbtrm":
             needs["resolver_multicast_interface"] = "127.0.0.1"
         return needs
@@ -76,12 +87,12 @@ class Kind:
     @property
     def over_udp(self) -> bool:
         """Whether no receiver reads the source's ring."""
-        return self.transport in ("lbtru", "lbtrm")
+        return self.transport in ("lbtru", "lbtrm", "lbttcp")
 
     @property
     def id_option(self) -> str:
         """The source option that names a session."""
-        return f"transport_{self.transport}_{_ID_OPTIONS.get(self.transport, 'id')}"
+        return f"{self.prefix}_{_ID_OPTIONS.get(self.transport, 'id')}"
 
     @property
     def batches(self) -> bool:
@@ -91,12 +102,12 @@ class Kind:
     @property
     def source_paced(self) -> bool:
         """Whether a slow receiver loses messages instead of holding the source up."""
-        return self.over_udp or "transport_lbtipc_behavior" in self.options
+        return self.transport in ("lbtru", "lbtrm") or "transport_lbtipc_behavior" in self.options
 
     def id(self, number: int) -> dict[str, object]:
         """The option for an explicit session: a number below 1000 means the same one throughout a test."""
         named: object = number
-        if self.transport == "lbtru":
+        if self.transport in ("lbtru", "lbttcp"):
             named = _port(number)
         elif self.transport == "lbtrm":
             named = f"239.192.{number >> 8}.{number & 255}"
@@ -125,9 +136,10 @@ LBTSMX = Kind("lbtsmx", "lbtsmx", 30001, 4096, 1024)
 
 LBTRU = Kind("lbtru", "lbtru", 14380, 65536, 8192)
 LBTRM = Kind("lbtrm", "lbtrm", 0, 65536, 8192)
+LBTTCP = Kind("lbttcp", "lbttcp", 14371, 65536, 8192)
 
 RINGS = (LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX)
-KINDS = (*RINGS, LBTRU)
+KINDS = (*RINGS, LBTRU, LBTTCP)
 """What every test of the suite runs on that says nothing else."""
 RECEIVER_PACED = (LBTIPC, LBTSMX)
 

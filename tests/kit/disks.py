@@ -144,6 +144,9 @@ class FaultyFile:
             raise StorageError(f"{self.path}: cannot sync it: input/output error")
         self._disk.do(lambda part: self._inode.sync() if part else None)
 
+    def has_name(self) -> bool:
+        return any(inode is self._inode for inode in self._disk._names.values())
+
     def close(self) -> None:
         pass
 
@@ -156,6 +159,9 @@ class FaultyLock:
 
     def release(self) -> None:
         self._disk.locks.discard(str(self._path))
+
+    def has_name(self) -> bool:
+        return True  # a simulated lock is no file
 
 
 class FaultyDisk(AtomicFiles):

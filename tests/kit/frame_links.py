@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
 
 
 class MemoryLink:
@@ -33,6 +37,13 @@ class MemoryLink:
                 return False
             waiting.append(frame)
             return True
+
+    def put_alone(self, frame: bytes, waiting: Sized) -> bool:
+        """As in the protocol."""
+        return not waiting and self.put(frame)
+
+    def push(self) -> None:
+        """As in the protocol; the frames are there already."""
 
     def take(self) -> bytes | None:
         """As in the protocol."""

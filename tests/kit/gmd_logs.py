@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from typing import TYPE_CHECKING
 
-from tests.kit.bus import GIVE_UP_S
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,14 +19,6 @@ def lines(log: Path) -> list[tuple[int, ...]]:
     """The whole lines of a log."""
     text = log.read_text() if log.exists() else ""
     return [tuple(map(int, line.split())) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Waits until the condition holds."""
-    deadline = time.monotonic() + GIVE_UP_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.001)
 
 
 class ReceiverLog:
@@ -51,16 +42,16 @@ class ReceiverLog:
         """Waits until it is longer."""
         until(lambda: self.size > size, f"messages for {self.path.name}")
 
-    def check(self, content: Callable[[int], bytes], last: int, *, losses_at_ends: bool = False) -> None:
+    def check(self, content: Callable[[int], bytes], last: int, unrecorded: int = UNRECORDED) -> None:
         """Asserts that all messages came in order; what came again has the flag, and is not more than is unrecorded.
 
         Args:
             content: returns the bytes of a message.
             last: the number of the last message.
-            losses_at_ends: whether losses may be reported, at the ends of sessions whose source was killed.
+            unrecorded: gmd_unrecorded_maximum of the receivers.
         """
         got = lines(self.path)
-        assert losses_at_ends or not any(each[0] < 0 for each in got), "messages were reported lost"
+        assert not any(each[0] < 0 for each in got), "messages were reported lost"
         assert [each for each in got if each[0] >= 0 and each[1] != zlib.crc32(content(each[0]))] == [], (
             "messages hold other bytes"
         )
@@ -71,7 +62,7 @@ class ReceiverLog:
             assert numbers == sorted(set(numbers)), "a process got a message twice, or out of order"
             repeated = [again for number, _, again in life if number <= highest]
             assert all(repeated), "a message came again without the flag"
-            assert len(repeated) <= UNRECORDED
+            assert len(repeated) <= unrecorded
             new = [number for number in numbers if number > highest]
             assert new == list(range(highest + 1, highest + 1 + len(new)))
             highest += len(new)

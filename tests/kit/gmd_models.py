@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdError
 from ipcbus.gmd.receiver_area import Acknowledged
 from ipcbus.gmd.sender_area import Recovered, SavedMessage
+from ipcbus.wire import gmd_messages
 from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
+
+    from ipcbus.gmd.sender_area import PlaceRun
 
 
 @dataclass
@@ -63,14 +66,14 @@ class ModelSenderArea:
             self._records = 0
             self.disk.notes = self.checkpoint()
 
-    def save(self, mode: int, timeout_ns: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
+    def save(self, mode: int, place: int, send_time_ns: int, block: Buffer, data: Buffer) -> int:
         """See `SenderArea`."""
         if self.max_size and self.size + len(bytes(data)) > self.max_size:
             raise GmdAreaFull("full")
         self._write()
         self.disk.last_number += 1
         number = self.disk.last_number
-        self.disk.saved[number] = SavedMessage(number, mode, timeout_ns, send_time_ns, bytes(block), bytes(data))
+        self.disk.saved[number] = SavedMessage(number, mode, place, send_time_ns, bytes(block), bytes(data))
         self.size += len(bytes(data))
         return number
 
@@ -86,17 +89,23 @@ class ModelSenderArea:
             raise GmdAreaDamaged("damaged")
         return self.disk.saved.get(number)
 
-    def load_range(self, first: int, last: int, bytes_max: int) -> list[SavedMessage]:
+    def entries(self, first: int, last: int, bytes_max: int, place_run: PlaceRun) -> tuple[list[bytes], int, int, int]:
         """See `SenderArea`."""
-        found: list[SavedMessage] = []
+        found: list[bytes] = []
+        size = 0
         for number in sorted(each for each in self.disk.saved if first <= each <= last):
+            if number in self.disk.damaged and found:
+                return found, len(found), size, number
             message = self.load(number)
             assert message is not None
-            bytes_max -= len(message.block) + len(message.data)
-            if bytes_max < 0 and found:
-                break
-            found.append(message)
-        return found
+            opening, place, _ = place_run(number)
+            place = message.place if place is None else place
+            entry = gmd_messages.entry(number, message.send_time_ns, opening, place, message.block, message.data)
+            if found and size + len(entry) > bytes_max:
+                return found, len(found), size, number
+            found.append(entry)
+            size += len(entry)
+        return found, len(found), size, last + 1
 
     def release(self, first: int, last: int) -> None:
         """See `SenderArea`."""
@@ -121,6 +130,9 @@ class ModelSenderArea:
         return Recovered(list(disk.notes), unreleased, modes, list(disk.lost))
 
     def sync(self) -> None:
+        """See `SenderArea`."""
+
+    def check(self) -> None:
         """See `SenderArea`."""
 
     def close(self) -> None:
@@ -156,6 +168,9 @@ class ModelReceiverArea:
         self.recorded.pop((sender, incarnation), None)
 
     def sync(self) -> None:
+        """See `ReceiverArea`."""
+
+    def check(self) -> None:
         """See `ReceiverArea`."""
 
     def close(self) -> None:

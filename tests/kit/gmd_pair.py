@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from ipcbus.gmd.delivery_modes import ALL
 from ipcbus.gmd.gmd_settings import ReceiverSettings, SenderSettings
-from ipcbus.gmd.held_messages import GaveUp, LiveMessage, Loss, ResentMessage
+from ipcbus.gmd.held_messages import GaveUp, LiveMessage, Loss
 from ipcbus.gmd.received_stream import ReceivedStreams
 from ipcbus.gmd.receiver_state import GmdReceiver, Verdict
 from ipcbus.gmd.sender_state import GmdSender
-from ipcbus.wire import gmd_messages
+from ipcbus.wire import gmd_messages, topic_places
+from ipcbus.wire.resent_entries import ResentEntries
 from tests.kit.gmd_models import ModelReceiverArea, ModelSenderArea, SenderDisk
 
 if TYPE_CHECKING:
@@ -39,27 +40,33 @@ class Source:
     now_ns: int = SECOND
     events: list[GmdEvent] = field(default_factory=list)
     topic_number: int = -1
+    openings: int = 0
 
     def __post_init__(self) -> None:
-        self.numbers: dict[int, tuple[int, int]] = {}
         self.open()
 
     def open(self) -> None:
         """Opens its area in a new process."""
-        self.numbers.clear()
         self.receivers: list[Receiver] = []
         self.topic_number = -1
         self.area = ModelSenderArea(self.disk, segment=7)
-        self.sender = GmdSender(self.area, TOPIC, self.settings, self.now_ns, topic_numbers=self.numbers.get)
+        self.openings += 1
+        self.sender = GmdSender(self.area, TOPIC, self.settings, self.now_ns, opening=self.openings)
 
     def save(self, mode: int = ALL, timeout_ns: int = 0, data: bytes = b"") -> tuple[int, int]:
         """Saves a message as a send does; returns its GMD number and its topic number."""
         if (mode, timeout_ns) != self.sender.current_terms:
             self.sender.terms(mode, timeout_ns)
-        number = self.area.save(mode, timeout_ns, 1000, b"", data or b"%d" % (self.area.last_number + 1))
+        self.sender.places.begin_sending()
         self.topic_number += 1
-        self.numbers[number] = (self.topic_number, self.topic_number)
+        place = topic_places.pack(self.topic_number, self.topic_number)
+        number = self.area.save(mode, place, 1000, b"", data or b"%d" % (self.area.last_number + 1))
         return number, self.topic_number
+
+    def send_plain(self) -> int:
+        """Sends a message without a guarantee, which nobody gets; returns its topic number."""
+        self.topic_number += 1
+        return self.topic_number
 
     def send(self, mode: int = ALL, timeout_ns: int = 0, *, to: tuple[Receiver, ...] | None = None) -> int:
         """Sends a message to receivers (all that are connected); the other ones miss it."""
@@ -90,8 +97,8 @@ class Source:
                 found = gmd_messages.decode(message)
                 assert isinstance(found, gmd_messages.GmdAnswer)
                 each.answers.append(found)
-                each.machine.receive(found, self.now_ns)
-                each.drain()
+                if not each.holds_answers:
+                    each.read_answers()
         return True
 
     def lose(self, receiver: Receiver) -> None:
@@ -130,6 +137,8 @@ class Receiver:
         self.got: list[int | tuple[int, int] | str] = []
         """Numbers of messages, resent ones negative; losses as pairs; what was given up as text."""
         self.answers: list[gmd_messages.GmdAnswer] = []
+        self.holds_answers = False
+        self._read = 0
         self.due = 0
         source.receivers.append(self)
 
@@ -148,6 +157,13 @@ class Receiver:
             self.got.append((first, last))
         self.drain()
 
+    def read_answers(self) -> None:
+        """Takes the answers of the source that are on their way."""
+        while self._read < len(self.answers):
+            self._read += 1
+            self.machine.receive(self.answers[self._read - 1], self.source.now_ns)
+            self.drain()
+
     def drain(self) -> None:
         """Takes what the machine has."""
         while self.reads and (item := self.machine.take()) is not None:
@@ -158,9 +174,9 @@ class Receiver:
             elif isinstance(item, LiveMessage):
                 self._deliver(item.number, item.number)
             else:
-                assert isinstance(item, ResentMessage)
-                assert item.data == b"%d" % item.number
-                self._deliver(-item.number, item.number)
+                resent = item.pop() if isinstance(item, ResentEntries) else item
+                assert resent.data == b"%d" % resent.number
+                self._deliver(-resent.number, resent.number)
 
     def _deliver(self, shown: int, number: int) -> None:
         self.got.append(shown)

@@ -30,15 +30,19 @@ class GmdLedger:
         numbers: GMD numbers in the order of their deliveries.
         again: those that came with the resend flag.
         lost: topic numbers that were reported lost.
+        deleted: GMD numbers that were reported deleted.
         wrong: contents that do not fit their number.
+        senders: sender and incarnation of all of them.
     """
 
     numbers: list[int] = field(default_factory=list)
     again: set[int] = field(default_factory=set)
     lost: int = 0
+    deleted: list[int] = field(default_factory=list)
     begun: int = 0
     ended: int = 0
     wrong: list[str] = field(default_factory=list)
+    senders: set[tuple[str | None, int]] = field(default_factory=set)
 
     def enter(self, message: Message) -> None:
         """Enters a message or event."""
@@ -47,20 +51,25 @@ class GmdLedger:
             self.begun += 1
         elif message.type is MessageType.EOS:
             self.ended += 1
+        elif message.type is MessageType.GMD_FAILURE:
+            self.deleted += range(message.first_gmd_sequence_number, number + 1)
         elif message.type is not MessageType.DATA:
             self.lost += message.sequence_number - message.first_sequence_number + 1
         elif number:
             self.numbers.append(number)
+            self.senders.add((message.gmd_sender, message.gmd_incarnation))
             if message.flags & MessageFlag.GMD_RESEND:
                 self.again.add(number)
             if number_of(message.data) != number:
                 self.wrong.append(f"message {number} holds {number_of(message.data)}")
 
     def balanced(self, first: int, last: int) -> None:
-        """Asserts that each message of a range came once, in order, whole, and that nothing was lost."""
+        """Asserts that each message of a range came once, in order, whole, of one sender, and that nothing was lost."""
         assert self.wrong == []
         assert self.lost == 0
         assert self.numbers == list(range(first, last + 1))
+        assert len(self.senders) <= 1
+        assert (None, 0) not in self.senders
 
 
 class Named:
@@ -88,7 +97,7 @@ def held_up(named: Named, number: int) -> threading.Event:
 
     def slow(message: Message) -> None:
         if message.gmd_sequence_number == number:
-            free.wait(20)
+            free.wait(100)
         enter(message)
 
     named.ledger.enter = slow  # type: ignore[method-assign]

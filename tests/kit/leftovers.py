@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SHARED_MEMORY = Path("/dev/shm")
+_CLOSES_S = 5.0
+"""How long a thread of a library, such as a reader of Arrow, may take to close a file whose last user has gone."""
 
 
 def looking_around(domain: str, *, sockets: bool = True) -> Iterator[None]:
@@ -35,7 +39,10 @@ def looking_around(domain: str, *, sockets: bool = True) -> Iterator[None]:
     for name in _objects_of(domain):
         left.append(f"{SHARED_MEMORY / name} exists")
         (SHARED_MEMORY / name).unlink()
-    left += [f"descriptor {number} is open: {target}" for number, target in _open_files(sockets) - files_before]
+    pause, until = threading.Event(), time.monotonic() + _CLOSES_S
+    while (files := _open_files(sockets) - files_before) and time.monotonic() < until:
+        pause.wait(0.01)
+    left += [f"descriptor {number} is open: {target}" for number, target in files]
     if left:
         pytest.fail("the test left behind:\n  " + "\n  ".join(sorted(left)), pytrace=False)
 

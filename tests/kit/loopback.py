@@ -21,6 +21,7 @@ class Loopback:
     def __init__(self, *contexts: Context) -> None:
         self.contexts = list(contexts)
         self.full = False
+        self.lost = 0
         self.sent: list[bytes] = []
         for context in contexts:
             context._responses._channels = self
@@ -35,13 +36,13 @@ class Loopback:
         for context in self.contexts:
             if context._id == address.context_id and not context._closed:
                 with context._event_loop.driver_lock():
-                    context._sending_sessions.requests.responses.respond(found.request, found.data)
+                    context._sending_sessions.requests.respond(found.request, found.data)
                 return True
         raise gone(address)
 
-    def writer(self, address: ReturnAddress, pump: Pump, *, sequential: bool) -> None:
+    def writer(self, address: ReturnAddress, pump: Pump) -> None:
         """There is no short way."""
-        del address, pump, sequential
+        del address, pump
 
     def waits(self, address: ReturnAddress) -> bool:
         """Nothing waits."""

@@ -48,12 +48,14 @@ class Naive:
     burst_loss: int = 1024
     caching: int = 10_000
     recovery_ns: int = 0
+    loss_check_ns: int = 0
     entries_max: int = 0
     bytes_max: int = 2**31
     floor: int | None = 0
 
     expected: int = -1
     next: int = 0
+    next_check: int = 0
     missing: dict[int, tuple[int, int]] = field(default_factory=dict)
     held: dict[int, Whole | Piece] = field(default_factory=dict)
     open: list[Open] = field(default_factory=list)
@@ -75,13 +77,13 @@ class Naive:
             self._miss(number, now)
             self.expected = number + 1
             if self.ordered != 1:
-                self._settle(now)
+                self._settle(self._age(now))
         self.missing.pop(number, None)
         if self.ordered == 1:
             self.held[number] = item
         else:
             self._process(number, item)
-        self._settle(now)
+        self._settle(self._age(now))
 
     def note_next_sequence(self, upcoming: int, now: int) -> None:
         """TSNI."""
@@ -91,10 +93,11 @@ class Naive:
                 self.expected = self.next = known
             self._miss(upcoming, now)
             self.expected = upcoming
-        self._settle(now)
+        self._settle(self._age(now))
 
     def check(self, now: int) -> None:
         """Time passes."""
+        self.next_check = now + self.loss_check_ns
         self._settle(now)
 
     def finish(self, upcoming: int) -> None:
@@ -127,6 +130,11 @@ class Naive:
     def _miss(self, until: int, now: int) -> None:
         new = range(self.expected, until)
         self.missing |= dict.fromkeys(new, (now + self.recovery_ns, self.expected))
+
+    def _age(self, now: int) -> int:
+        """When the check is overdue, what fills a gap may be about to come."""
+        late = self.recovery_ns and self.loss_check_ns and 0 < self.next_check < now - self.loss_check_ns
+        return 0 if late else now
 
     def _settle(self, now: int) -> None:
         while True:

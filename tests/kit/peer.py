@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -23,8 +24,9 @@ from ipcbus import MessageFlag, MessageType
 from ipcbus.archive import Archive
 from ipcbus.archive.recorder import Recorder
 from ipcbus.resolution.local.stale_cleanup import sweep
-from tests.kit import forking
+from tests.kit import forking, killing
 from tests.kit.bus import GIVE_UP_S, mode_options
+from tests.kit.killing import Steps
 from tests.kit.look import objects
 from tests.kit.payload import LOSSES, Books, body
 
@@ -52,6 +54,8 @@ class Peer:
         self._streams: list[threading.Thread] = []
         self._flowing: dict[str, int] = {}
         self._pause = 0.0
+        self.noted: dict[str, int] = {}
+        self._step: Callable[[str], None] = lambda name: None
         self._never = threading.Event()
 
     def open(self, domain: str, mode: str = "embedded", name: str = "", **options: object) -> int:
@@ -110,11 +114,41 @@ class Peer:
             number = message.gmd_sequence_number
             if message.type is MessageType.DATA:
                 again = int(bool(message.flags & MessageFlag.GMD_RESEND))
+                self._step("deliver")
                 os.write(fd, b"%d %d %d\n" % (number, zlib.crc32(message.data), again))
+                self._step("delivered")
+                self.noted[topic] = number
             elif message.type in LOSSES:
                 os.write(fd, b"-1 0 0\n")
 
         self.receivers[topic] = self._opened().receiver(topic, on_message, **options)
+
+    def work(self, topic: str, log: str, **options: object) -> None:
+        """Makes a member of a share that appends a line for each message to a file: its data, assigned before.
+
+        The message -1 kills it.
+        """
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+        def on_message(message: Message) -> None:
+            if message.type is MessageType.DATA:
+                again = int(bool(message.flags & MessageFlag.UMQ_REASSIGNED))
+                if message.data == b"-1":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                os.write(fd, b"%d %d\n" % (int(message.data), again))
+
+        self.receivers[topic] = self._opened().receiver(topic, on_message, **options)
+
+    def die_at(self, step: int, log: str) -> None:
+        """Notes in a file each step of the receivers made from now on with their GMD areas, and is killed at one."""
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        steps = Steps(step, lambda _, name: os.write(fd, f"{name}\n".encode()))
+        killing.in_receivers(steps)
+        self._step = steps.take
+
+    def await_noted(self, topic: str, number: int) -> None:
+        """Waits until a guaranteed message of this number or a higher one is noted."""
+        self._until(lambda: self.noted.get(topic, 0) >= number)
 
     def send_guaranteed(self, topic: str, log: str, **options: object) -> None:
         """Sends guaranteed messages in a thread until `halt`, and notes in a file each send that returned."""
@@ -156,6 +190,10 @@ class Peer:
         )
         return self.sources[topic].source
 
+    def source_string(self, topic: str) -> str:
+        """Returns the source string of a source."""
+        return self.sources[topic].source
+
     def joined(self, topic: str, receivers: int = 1) -> None:
         """Waits until so many contexts receive the topic."""
         self.sources[topic].wait_for_receivers(receivers, GIVE_UP_S)
@@ -168,6 +206,18 @@ class Peer:
         source.flush()
         return source.sequence_number + 1
 
+    def fill(self, topic: str, size: int) -> int:
+        """Sends until no receiver makes room any more; returns how many numbers the source has used in all."""
+        source, refused = self.sources[topic], 0
+        while refused < 50:
+            try:
+                source.send(body(source.sequence_number + 1, size), block=False)
+                refused = 0
+            except ipcbus.WouldBlock:
+                refused += 1
+                threading.Event().wait(0.01)
+        return source.sequence_number + 1
+
     def send_numbered(self, topic: str, count: int, size: int = 64) -> int:
         """Sends so many guaranteed messages, each with its GMD number; returns the last number."""
         source = self.sources[topic]
@@ -175,6 +225,16 @@ class Peer:
             source.send(body(source.gmd_sequence_number + 1, size))
         source.flush()
         return source.gmd_sequence_number
+
+    def send_mixed(self, topic: str, count: int) -> list[int]:
+        """Sends so many guaranteed messages, and one without a guarantee behind each; returns the numbers of these."""
+        source, plain = self.sources[topic], []
+        for _ in range(count):
+            source.send(body(source.gmd_sequence_number + 1))
+            source.send(b"plain", delivery_mode="best_effort")
+            plain.append(source.sequence_number)
+        source.flush()
+        return plain
 
     def pending(self, topic: str, count: int = 0) -> int:
         """Waits until at most so many guaranteed messages are pending; returns how many are."""
@@ -269,6 +329,10 @@ class Peer:
         self._until(lambda: source not in ledgers or ledgers[source].first < 0 or ledgers[source].next >= number)
         return ledgers[source].as_dict() if source in ledgers else {}
 
+    def sleep(self, seconds: float) -> None:
+        """Does nothing for a time: an application that drives its context pauses."""
+        self._never.wait(seconds)
+
     def await_sessions(self, topic: str, count: int, state: str = "joined") -> list[dict[str, Any]]:
         """Waits until the receiver knows so many sessions in a state; returns them."""
 
@@ -317,6 +381,7 @@ class Peer:
         context = self._opened()
         link = context._network._udp_receivers[0].open_link()
         self._until(lambda: link.put(b"from the peer"))
+        link.push()
 
     def report(self, topic: str) -> dict[str, Any]:
         """The ledgers of a receiver by source string, and what the receiver itself counted."""

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tests.kit.zygote import Zygote
 
 
-CLEAR_S = 5.0
-
-
 class PeerError(Exception):
     """A command failed in the other process."""
 
@@ -105,7 +102,7 @@ class PeerProcess:
 
     def clear(self) -> None:
         """Waits for its end, or makes it."""
-        if not self._gone(CLEAR_S):
+        if not self._gone(GIVE_UP_S):  # one that is killed on its way out leaves its objects behind
             self.kill()
         os.close(self._answers)
         os.close(self._ended)
@@ -153,3 +150,23 @@ def settled(peer: PeerProcess, topic: str, source: str, sent: int) -> Ledger:
     ledger = Ledger(**report["ledgers"][source])
     balanced(ledger, sent)
     return ledger
+
+
+def joined(
+    sender: PeerProcess, receivers: list[PeerProcess], source: dict[str, object], options: dict[str, object]
+) -> str:
+    """Makes a receiver of topic `t` in each process, and a source that they join; returns the source string."""
+    for peer in receivers:
+        peer.do("receiver", topic="t", **options)
+    found: str = sender.do("source", topic="t", **source)
+    sender.do("joined", topic="t", receivers=len(receivers))
+    return found
+
+
+def told_of_the_end(receivers: list[PeerProcess], source: str, least: int) -> None:
+    """Asserts that each receiver of a source that was killed is told of its end once, with all accounted for."""
+    for peer in receivers:
+        ledger = Ledger(**peer.do("await_end", topic="t")["ledgers"][source])
+        assert ledger.wrong == []
+        assert (ledger.first, ledger.begun, ledger.ended) == (0, 1, 1)
+        assert ledger.delivered + ledger.lost == ledger.next >= least

@@ -95,8 +95,8 @@ def channel(link: PipeLink) -> ControlChannel:
 
 
 def writer(link: ReceiverPipeLink, over: ControlChannel | None = None, pump: Pump | None = None) -> ResponseWriter:
-    """The short way over an open link, of a context in sequential mode that no thread drives."""
-    made = link.response_writer(over or channel(link), pump or Pump(), sequential=True)
+    """The short way over an open link, of a context that no thread drives."""
+    made = link.response_writer(over or channel(link), pump or Pump())
     assert made is not None
     return made
 

@@ -6,22 +6,19 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipcbus.archive import batch_waits
 from ipcbus.archive.archive_layout import LOSS_TYPES
-from tests.kit.bus import GIVE_UP_S
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import Self
 
     from ipcbus.archive import Archive, Recorder
 
-_PAUSE = threading.Event()
 _COMMAND = (sys.executable, "-m", "ipcbus_tools", "record")
 
 
@@ -103,14 +100,6 @@ def accounted(rows: Iterable[Row], topic: str, source: str) -> tuple[int, int, i
         else:
             recorded += row.numbers
     return first, following, recorded, lost
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Waits for something that others do."""
-    deadline = time.monotonic() + GIVE_UP_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        _PAUSE.wait(0.002)
 
 
 def written(recorder: Recorder, count: int) -> None:

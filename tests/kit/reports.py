@@ -14,10 +14,14 @@ import pytest_timeout
 from tests.kit.watchdog import GRACE_S, Watchdog
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import FrameType
+
     from _pytest.terminal import TerminalReporter
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
 _WAIT_S = 10.0
+_PUT_OFF_S = 0.1
 
 
 class Reports:
@@ -32,19 +36,60 @@ class Reports:
         self._grace_s = grace_s
         self._stderr = os.fdopen(os.dup(2), "w")
         self._watchdog: Watchdog | None = None
+        self._in_phase = False
         self._tests: collections.Counter[str] = collections.Counter()
         self._seconds: collections.Counter[str] = collections.Counter()
 
     # ------------------------------------------------------------------ in the process that runs the tests
 
-    @pytest.hookimpl(tryfirst=True, optionalhook=True)
-    def pytest_timeout_set_timer(self, settings: pytest_timeout.Settings, item: pytest.Item) -> None:
-        """Watches each test for as long as pytest-timeout gives it; None lets pytest-timeout go on."""
-        if pytest_timeout.is_debugging():
+    @pytest.hookimpl(wrapper=True, optionalhook=True)
+    def pytest_timeout_set_timer(
+        self, settings: pytest_timeout.Settings, item: pytest.Item
+    ) -> Generator[None, object, object]:
+        """Watches each test for as long as pytest-timeout gives it."""
+        if not pytest_timeout.is_debugging():
+            if self._watchdog is None:
+                self._watchdog = Watchdog(self._stderr, self._grace_s)
+            self._watchdog.begin(item.nodeid, settings.timeout)
+        result = yield
+        self._fail_in_phases_only()
+        return result
+
+    def _fail_in_phases_only(self) -> None:
+        """Puts off a failure for lack of time while pytest itself is at work: the whole run would end with it."""
+        fail = signal.getsignal(signal.SIGALRM)
+        if not callable(fail):
             return
-        if self._watchdog is None:
-            self._watchdog = Watchdog(self._stderr, self._grace_s)
-        self._watchdog.begin(item.nodeid, settings.timeout)
+
+        def handler(number: int, frame: FrameType | None) -> None:
+            if self._in_phase:
+                fail(number, frame)
+            else:
+                signal.setitimer(signal.ITIMER_REAL, _PUT_OFF_S)
+
+        signal.signal(signal.SIGALRM, handler)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, None, None]:
+        """The fixtures begin."""
+        yield from self._phase()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self) -> Generator[None, None, None]:
+        """The body of the test."""
+        yield from self._phase()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
+        """The fixtures end."""
+        yield from self._phase()
+
+    def _phase(self) -> Generator[None, None, None]:
+        self._in_phase = True
+        try:
+            yield
+        finally:
+            self._in_phase = False
 
     def pytest_runtest_logfinish(self) -> None:
         """The test has ended, its fixtures too."""

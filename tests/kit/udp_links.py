@@ -10,7 +10,7 @@ from tests.kit.bus import LBTRM, Bus
 from tests.kit.network import isolated_or_skip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sized
 
     from ipcbus import Context
     from ipcbus.recovery.frame_link import FrameLink
@@ -105,8 +105,21 @@ class DrivenLink:
         return self.link.broken
 
     def put(self, frame: bytes) -> bool:
+        """As in the protocol, with a `push`."""
+
+        def put_and_push() -> bool:
+            is_taken = self.link.put(frame)
+            self.link.push()
+            return is_taken
+
+        return bool(self._do(put_and_push))
+
+    def put_alone(self, frame: bytes, waiting: Sized) -> bool:
         """As in the protocol."""
-        return bool(self._do(self.link.put, frame))
+        return self.link.put_alone(frame, waiting)
+
+    def push(self) -> None:
+        """As in the protocol; `put` has done it."""
 
     def take(self) -> bytes | None:
         """As in the protocol."""
@@ -121,9 +134,9 @@ class DrivenLink:
         """As in the protocol."""
         self._do(self.link.close)
 
-    def _do(self, call: Any, *arguments: bytes) -> Any:  # noqa: ANN401 - as the call
+    def _do(self, call: Any) -> Any:  # noqa: ANN401 - as the call
         with self.ends.lock:
-            found = call(*arguments)
+            found = call()
             self.ends.turn()
             return found
 

@@ -27,7 +27,8 @@ GRACE_S = 60.0
 """How long after its limit a test may take to end; its fixtures end processes then."""
 
 DUMP = signal.SIGRTMAX
-_DUMP_S = 0.2
+_DUMP_S = 1.0
+"""How long a thread may take to print its frames; on a busy machine it waits for a processor first."""
 
 
 class Watchdog:

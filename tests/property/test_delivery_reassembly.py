@@ -128,7 +128,7 @@ def test_delivery_is_as_the_naive_description_says(
     stream, steps = arriving
     budget = ReassemblyBudget(entries_max, bytes_max)
     desk = Desk(floor=floor, budget=budget, loss_check_ns=1, **rules)
-    naive = Naive(floor=floor, entries_max=entries_max, bytes_max=bytes_max, **rules)
+    naive = Naive(floor=floor, entries_max=entries_max, bytes_max=bytes_max, loss_check_ns=1, **rules)
     was_lost: set[int] = set()
     checked = naive_checked = 0
 

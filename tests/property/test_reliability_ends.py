@@ -13,8 +13,9 @@ from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.registration import State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
-from ipcbus.reliability.reliable_sender import ReliableSender, SenderSettings
+from ipcbus.reliability.reliable_sender import ReliableSender
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 from ipcbus.wire import udp_packets
 
 if TYPE_CHECKING:

@@ -32,16 +32,20 @@ class Account:
     lost: int = 0
     begun: bool = False
     ended: bool = False
+    joins: int = 1
+    """How often the session may begin."""
     _fates: set[int] = field(default_factory=set)
 
     def enter(self, message: Message) -> None:
         """A message or event was given to the receiver."""
         kind = message.type
-        assert not self.ended, f"{message!r} after EOS"
         if kind is MessageType.BOS:
-            assert not self.begun, "BOS twice"
-            self.begun = True
+            assert self.ended == self.begun, "BOS twice"
+            assert not self.ended or self.joins > 1, "BOS after EOS"
+            self.joins -= self.ended
+            self.begun, self.ended = True, False
             return
+        assert not self.ended, f"{message!r} after EOS"
         assert self.begun, f"{message!r} before BOS"
         if kind is MessageType.EOS:
             self.ended = True

@@ -51,6 +51,8 @@ class World:
     noted_there: set[int] = dataclasses.field(default_factory=set)
     """Notes that must be there, or in the state that the last segment began with."""
     noted_synced: set[int] = dataclasses.field(default_factory=set)
+    given: dict[int, bytes] = dataclasses.field(default_factory=dict)
+    """The message that each number was given to, for ever: it may have been sent, wherever its copy is."""
     highest: int = 0
     """The highest number that a message was sent with."""
     values: int = 0
@@ -164,6 +166,9 @@ def save(world: World, area: FileArea) -> None:
         area.unsave(number)
         maybe.discard(data)
         return
+    if number in world.given:
+        raise Wrong(f"number {number} is given to {data[:20]!r} after {world.given[number][:20]!r}; {world.lives}")
+    world.given[number] = data
     world.saved[number] = data
     world.highest = max(world.highest, number)
     if area.durable_number >= number:

@@ -185,8 +185,7 @@ class Member:
 
     def finish(self) -> None:
         """The session is over: everything that came is taken, every topic ends."""
-        while self.pending or self.delivery.demux.holds_datagram:
-            self._pull_once(UNLIMITED)
+        self._take_rest()
         known = self.random.random() < 0.7
         for reception in self.receptions:
             reception.end(reception.topic.upcoming if known else None)
@@ -198,6 +197,10 @@ class Member:
         if self.calm:
             lost = sum(account.lost for reception in self.receptions for account in reception.accounts)
             assert lost == 0, f"{lost} messages reported lost though all came in time"
+
+    def _take_rest(self) -> None:
+        while self.pending or self.delivery.demux.holds_datagram:
+            self._pull_once(UNLIMITED)
 
     def _come(self, datagram: bytes) -> None:
         self.pending.append(datagram)

@@ -12,18 +12,19 @@ PART = 10
 
 @pytest.mark.parametrize("part", range(SEEDS // PART))
 def test_every_send_is_delivered_or_reported(part: int) -> None:
+    found = set()
     for seed in range(part * PART, (part + 1) * PART):
         try:
-            run(seed)
+            found.add(run(seed))
         except Exception as error:
             error.add_note(f"replay: python -m tests.sim.gmd --seed {seed}")
             raise
+    assert len(found) == PART, "two seeds gave the same delivery"
 
 
-@pytest.mark.parametrize("seed", range(0, SEEDS, 10))
-def test_a_seed_gives_the_same_delivery_each_time(seed: int) -> None:
-    assert run(seed) == run(seed)
+def test_a_seed_gives_the_same_delivery_each_time() -> None:
+    assert run(3) == run(3)
 
 
-def test_deliveries_differ() -> None:
-    assert len({run(seed) for seed in range(10)}) == 10
+def test_a_name_that_was_forgotten_registers_again() -> None:
+    run(9743)  # before the source has answered what the receiver asked under the forgotten name

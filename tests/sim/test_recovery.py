@@ -12,18 +12,20 @@ PART = 20
 
 @pytest.mark.parametrize("part", range(SEEDS // PART))
 def test_every_promised_number_is_delivered_or_reported_lost(part: int) -> None:
+    found = set()
     for seed in range(part * PART, (part + 1) * PART):
         try:
-            run(seed)
+            found.add(run(seed))
         except Exception as error:
             error.add_note(f"replay: python -m tests.sim.recovery --seed {seed}")
             raise
+    assert len(found) == PART, "two seeds gave the same recovery"
 
 
-@pytest.mark.parametrize("seed", range(0, SEEDS, 40))
-def test_a_seed_gives_the_same_recovery_each_time(seed: int) -> None:
-    assert run(seed) == run(seed)
+@pytest.mark.parametrize("seed", [457, 760, 1006, 1201, 2597])
+def test_an_eviction_before_the_source_has_promised_anything(seed: int) -> None:
+    run(seed)
 
 
-def test_recoveries_differ() -> None:
-    assert len({run(seed) for seed in range(10)}) == 10
+def test_a_seed_gives_the_same_recovery_each_time() -> None:
+    assert run(3) == run(3)

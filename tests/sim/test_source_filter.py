@@ -13,8 +13,9 @@ from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.registration import State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
-from ipcbus.reliability.reliable_sender import ReliableSender, SenderSettings
+from ipcbus.reliability.reliable_sender import ReliableSender
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 from ipcbus.wire import udp_packets
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Run:
             for packet in member.end.take():
                 self._put(packet, member.address, "up")
         for packet, to in self.source.take():
-            assert to is not None or packet[1] == udp_packets.NCF, "to all, though each client gets its own"
+            assert to is not None, "to all, though each client gets its own"
             self.on_wire += packet[1] == udp_packets.DATA
             for address in self.source.addresses if to is None else (to,):
                 self._put(packet, address, "down")

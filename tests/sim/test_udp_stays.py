@@ -11,8 +11,9 @@ from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.registration import State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
-from ipcbus.reliability.reliable_sender import ALL, ReliableSender, SenderSettings
+from ipcbus.reliability.reliable_sender import ALL, ReliableSender
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 
 AT, HERE = ("10.0.0.1", 14380), ("10.0.0.2", 5000)
 MS, SECOND = 1_000_000, 1_000_000_000
@@ -34,7 +35,12 @@ class Run:
         self.now = 0
         self.outages = 0
         sending = SendSettings(
-            window_size=self.window, data_rate=0, retransmit_rate=0, sm_maximum=500 * MS, ignore_interval=10 * MS
+            window_size=self.window,
+            data_rate=0,
+            retransmit_rate=0,
+            sm_maximum=500 * MS,
+            ignore_interval=10 * MS,
+            receiver_paced=seed % 3 > 0,
         )
         self.source = ReliableSender(7, SenderSettings(sending), bytes(16), 0, self.multicast)
         self.stays: list[ReliableReceiver] = []
@@ -57,6 +63,8 @@ class Run:
         """Lets a little time pass."""
         self.now += STEP
         for _ in range(self.random.randrange(4) if send else 0):
+            if self.source.blocked:
+                break
             self.source.send(self.source.lead.to_bytes(8, "big").ljust(SIZE), 1, 5, self.now)
         self.source.turn(self.now)
         self.here.turn(self.now)

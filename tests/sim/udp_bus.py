@@ -10,8 +10,9 @@ from ipcbus.reliability.loss_detector import NakSettings
 from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
-from ipcbus.reliability.reliable_sender import ReliableSender, SenderSettings
+from ipcbus.reliability.reliable_sender import ReliableSender
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 from ipcbus.wire import udp_packets
 from tests.sim.world import Receiver, Sender, Terms, World
 

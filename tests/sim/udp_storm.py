@@ -9,8 +9,8 @@ from ipcbus.reliability.clients import ClientSettings
 from ipcbus.reliability.loss_detector import NakSettings
 from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
-from ipcbus.reliability.reliable_sender import SenderSettings
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 
 if TYPE_CHECKING:
     from random import Random
@@ -134,8 +134,11 @@ def _source_terms(random: Random, ample: bool, size: int) -> SenderSettings:
             window_limit=0 if ample else random.choice([0, 0, 1000]),
             data_rate=random.choice([0, 10_000_000, 1_000_000]),
             retransmit_rate=random.choice([0, 5_000_000] if ample else [0, 5_000_000, 200_000]),
+            ignore_interval=random.choice([-1, 100 * MS]),
             rate_interval=random.choice([5, 10, 100]) * MS,
             queue_max=1024 if ample else random.choice([1, 4, 1024]),
+            receiver_paced=random.random() < 0.5,
+            congestion_control=random.random() < 0.5,
         ),
         ClientSettings(clients_max=1024 if ample else random.choice([2, 1024])),
     )
@@ -146,6 +149,7 @@ def _receiver_terms(random: Random, ample: bool) -> ReceiverSettings:
         ReceiveSettings(
             NakSettings(
                 initial_backoff=random.choice([0, 50]) * MS,
+                backoff=random.choice([-1, 200 * MS]),
                 generation=10 * SECOND if ample else random.choice([500, 2_000, 10_000]) * MS,
                 entries_max=1 << 16 if ample else random.choice([4, 1 << 16]),
             ),

@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ipcbus.reliability.receiver_settings import ReceiverSettings
-    from ipcbus.reliability.reliable_sender import SenderSettings
+    from ipcbus.reliability.session_sender import SenderSettings
+
+
+_AT_A_TIME = 16
+"""Numbers that a receiver may ask for at a time, whatever the size of datagrams."""
+_MEASURED = 10_000_000, 625_000_000
+"""The shortest and the longest time between two NAKs for a number where that is measured."""
+_IGNORE_MIN = 5_000_000
+"""The shortest time between two answers, where that is measured."""
 
 
 @dataclass
@@ -23,8 +31,8 @@ class SourceWatch:
     faults: list[str] = field(default_factory=list)
     rxs: int = 0
     ncfs: int = 0
-    _again: dict[int, int] = field(default_factory=dict)
-    _refused: dict[int, int] = field(default_factory=dict)
+    _again: dict[tuple[int, Hashable], int] = field(default_factory=dict)
+    _refused: dict[tuple[int, Hashable], int] = field(default_factory=dict)
     _silence: int = 0
     _balance: dict[Hashable, int] = field(default_factory=dict)
     _proven: set[Hashable] = field(default_factory=set)
@@ -45,13 +53,14 @@ class SourceWatch:
                 self.faults.append(f"{now}: more goes to {to} than came from it")
         found = udp_packets.parse(packet)
         interval = self.terms.sending.ignore_interval
+        interval = _IGNORE_MIN if interval < 0 else interval
         if isinstance(found, udp_packets.Data) and found.flags & udp_packets.AGAIN:
             self.rxs += 1
-            self._once(self._again, found.number, interval, now, "sent again")
+            self._once(self._again, (found.number, to), interval, now, "sent again")
         elif isinstance(found, udp_packets.Numbers):
             for number in found.numbers:
                 self.ncfs += 1
-                self._once(self._refused, number, interval, now, "refused")
+                self._once(self._refused, (number, to), interval, now, "refused")
         elif isinstance(found, udp_packets.SessionMessage) and to is None and not found.flags:
             self._paced(now)
         elif found is None:
@@ -70,11 +79,13 @@ class SourceWatch:
         if now - self.sent_ns != due:
             self.faults.append(f"{now}: session message after {now - self.sent_ns} ns, and not after {due}")
 
-    def _once(self, known: dict[int, int], number: int, interval: int, now: int, what: str) -> None:
-        last = known.get(number)
+    def _once(
+        self, known: dict[tuple[int, Hashable], int], asked: tuple[int, Hashable], interval: int, now: int, what: str
+    ) -> None:
+        last = known.get(asked)
         if last is not None and now - last < interval:
-            self.faults.append(f"{now}: {number} {what} {now - last} ns after the last time")
-        known[number] = now
+            self.faults.append(f"{now}: {asked} {what} {now - last} ns after the last time")
+        known[asked] = now
 
 
 @dataclass
@@ -116,17 +127,32 @@ class ReceiverWatch:
         for missing in self._missing.values():
             missing.joined = False
 
-    def ncf(self, numbers: tuple[int, ...], now: int) -> None:
-        """The source will not send these now."""
+    def ncf(self, numbers: tuple[int, ...], reason: int, now: int) -> None:
+        """The source will not send these now, or has sent them just before."""
         naks = self.terms.receiving.naks
+        suppress = 0 if reason == udp_packets.NCF_IGNORED else naks.suppress
         for number in numbers:
             if (missing := self._missing.get(number)) is not None:
-                missing.earliest = now + naks.suppress + naks.backoff // 2
-                missing.latest = now + naks.suppress + naks.backoff * 3 // 2
+                self._excuse_wait(missing, now)
+                missing.earliest, missing.latest = self._again(now + suppress)
+
+    @staticmethod
+    def _excuse_wait(missing: _Missing, now: int) -> None:
+        """The time for which the first NAK had to wait is no age."""
+        if not missing.asked and now > missing.latest:
+            missing.since += now - missing.earliest
+
+    def _again(self, now: int) -> tuple[int, int]:
+        """When it may ask again, and when it has to."""
+        backoff = self.terms.receiving.naks.backoff
+        soon, late = _MEASURED if backoff < 0 else (backoff // 2, backoff * 3 // 2)
+        return now + soon, now + late
 
     def nak(self, numbers: tuple[int, ...], now: int) -> None:
         """The receiver asks."""
         naks = self.terms.receiving.naks
+        if len(self._missing) > _AT_A_TIME:
+            self.unjoined()  # some wait until others have come
         for number in numbers:
             self.naks += 1
             if number < self._unwatched:
@@ -137,8 +163,9 @@ class ReceiverWatch:
                 continue
             if now < missing.earliest or (missing.joined and now > missing.latest):
                 self.faults.append(f"{now}: asks for {number}, not in {missing}")
+            self._excuse_wait(missing, now)
             if now - missing.since >= naks.generation:
                 self.faults.append(f"{now}: asks for {number}, which is too old: {missing}")
             missing.joined = True
             missing.asked += 1
-            missing.earliest, missing.latest = now + naks.backoff // 2, now + naks.backoff * 3 // 2
+            missing.earliest, missing.latest = self._again(now)

@@ -13,7 +13,7 @@ from ipcbus import StorageFull, stats
 from ipcbus.archive import Archive, LogWriter, Recorder
 from ipcbus.spark.pipelines import audit
 from ipcbus.spark.pipelines.reading import Selection, read
-from tests.kit.recording import until
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

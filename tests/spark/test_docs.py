@@ -8,7 +8,7 @@ import pytest
 
 from ipcbus.archive import Archive
 from tests.kit.records import Record, append
-from tests.system.test_docs import OF_SPARK, blocks
+from tests.system.test_docs import OF_SPARK, blocks, run_sessions, write_programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +53,14 @@ def test_how_to(spark: SparkSession, data: Path) -> None:
     finally:
         spark.catalog.dropTempView("recorded")
         spark.catalog.dropTempView("counts")
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)  # a dozen interpreters start, and Spark twice
+def test_the_tutorial_prints_what_it_shows(tmp_path: Path, domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_programs("tutorial/traffic-report.md", domain)
+    run_sessions("tutorial/traffic-report.md", domain)
 
 
 def test_every_page_about_spark_is_run() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import ipcbus
 from tests.kit.bus import GIVE_UP_S
-from tests.kit.recording import until
 from tests.kit.sink_taker import alone
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,19 +10,20 @@ import resource
 import signal
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ipcbus.errors import GmdAreaFull, GmdAreaLocked
+from ipcbus.gmd.acknowledgement_file import FileReceiverArea
+from ipcbus.gmd.area_identity import AreaIdentity
 from ipcbus.gmd.delivery_modes import ALL
-from ipcbus.storage.files import Disk, DiskFile
+from ipcbus.storage.files import Disk
+from ipcbus.storage.locks import UNKNOWN
 from tests.kit.gmd_areas import opened, pending, save, value
+from tests.kit.killing import KillingDisk, Steps
 from tests.rings.children import Children
 from tests.rings.systems import in_small_shm
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 SIZE = 2 << 20
 
@@ -41,85 +42,14 @@ class Notebook:
 
 
 SAVED, TRYING, RELEASED, RELEASING, STEPS = range(5)
-
-
-class KillingFile(DiskFile):
-    """A file whose process ends at a certain step."""
-
-    disk: KillingDisk
-
-    @property
-    def descriptor(self) -> int:
-        """Compiled code calls `write_at`."""
-        return -1
-
-    def write_at(self, offset: int, data: Buffer) -> None:
-        self.disk.step()
-        view = memoryview(data).cast("B")
-        super().write_at(offset, view[: len(view) // 2])
-        self.disk.step()
-        super().write_at(offset, view)
-        self.disk.step()
-
-    def append(self, *pieces: Buffer) -> int:
-        self.disk.step()
-        return super().append(*pieces)
-
-    def allocate(self, offset: int, length: int) -> None:
-        self.disk.step()
-        super().allocate(offset, length)
-
-    def truncate(self, size: int) -> None:
-        self.disk.step()
-        super().truncate(size)
-        self.disk.step()
-
-    def sync(self) -> None:
-        self.disk.step()
-        super().sync()
-        self.disk.step()
-
-
-class KillingDisk(Disk):
-    """Files whose process is killed before, in the middle of, or after each call that changes something."""
-
-    def __init__(self, notebook: Notebook, kill_at: int) -> None:
-        self._notebook, self._kill_at, self._steps = notebook, kill_at, 0
-
-    def step(self) -> None:
-        """Counts a step."""
-        self._steps += 1
-        self._notebook[STEPS] = self._steps
-        if self._steps == self._kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def open(self, path: Path, *, write: bool = False, create: bool = False, exclusive: bool = False) -> KillingFile:
-        self.step()
-        file = super().open(path, write=write, create=create, exclusive=exclusive)
-        file.__class__ = KillingFile
-        assert isinstance(file, KillingFile)
-        file.disk = self
-        return file
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.step()
-        super().rename(old, new)
-        self.step()
-
-    def remove(self, path: Path) -> None:
-        self.step()
-        super().remove(path)
-        self.step()
-
-    def sync_dir(self, path: Path) -> None:
-        self.step()
-        super().sync_dir(path)
+MESSAGES = 15
 
 
 def work(folder: Path, notebook: Notebook, kill_at: int, durability: str) -> None:
     """Saves, takes back, releases, syncs, and changes its segments, with one message that nobody acknowledges."""
-    area = opened(KillingDisk(notebook, kill_at), folder, durability=durability, capacity=1 << 10)
-    for number in range(1, 25):
+    steps = Steps(kill_at, lambda number, _: notebook.__setitem__(STEPS, number))
+    area = opened(KillingDisk(steps), folder, durability=durability, capacity=1 << 10)
+    for number in range(1, MESSAGES + 1):
         notebook[TRYING] = number
         save(area, number)
         if number % 6 == 0:
@@ -162,7 +92,7 @@ def test_kills_at_each_step(tmp_path: Path, durability: str) -> None:
             break
         assert status == -signal.SIGKILL
     assert notebook[STEPS] < kill_at
-    assert kill_at > 150
+    assert kill_at > 120
 
 
 def save_for_ever(folder: Path, notebook: Notebook) -> None:
@@ -287,6 +217,69 @@ def test_a_full_disk_drains_when_the_room_for_notes_is_used_up() -> None:
     if not counts:
         pytest.skip("a process cannot have a small /dev/shm here")
     assert min(counts) > 8_000
+
+
+RECEIVER = AreaIdentity("settlement", "orders", "default")
+
+
+def fill_all() -> None:
+    """Fills an area and the rest of the disk, beside a receiver's area, and ends without closing them."""
+    FileReceiverArea.open(Disk(), Path("/dev/shm/receiver"), RECEIVER).record("gateway", 1, 0, [])
+    area = opened(Disk(), Path("/dev/shm/area"))
+    with contextlib.suppress(GmdAreaFull):
+        while True:
+            area.save(ALL, 0, 0, b"", bytes(200))
+    with Path("/dev/shm/others").open("wb", 0) as others, contextlib.suppress(OSError):
+        while True:
+            others.write(bytes(64))
+
+
+def note_and_acknowledge(life: int) -> int:
+    """What both sides do first after a start; ends without closing the areas. Returns the last number."""
+    area = opened(Disk(), Path("/dev/shm/area"), durability=("process", "each")[life % 2])
+    area.note(b"a registration")
+    agent = Disk().lock(Path("/dev/shm/agent"))
+    assert agent is not None
+    assert life or Disk().holder(Path("/dev/shm/agent")) == UNKNOWN  # the disk has no room for its text
+    receiver = FileReceiverArea.open(Disk(), Path("/dev/shm/receiver"), RECEIVER)
+    assert receiver.known("gateway", 1).floor == 20 * life
+    for number in range(20):
+        receiver.record("gateway", 1, 20 * life + number + 1, [])
+    return area.last_number
+
+
+def drain() -> list[int]:
+    """Acknowledges all but the last message; returns the numbers of those that are pending when sending goes on."""
+    area = opened(Disk(), Path("/dev/shm/area"))
+    for number in range(1, area.last_number):
+        area.release(number, number)
+    area.save(ALL, 0, 0, b"", b"goes on")
+    assert area.recovered().damage == []
+    return sorted(pending(area))
+
+
+def lives_on_a_full_disk(lives: int) -> tuple[int, list[int]] | None:
+    """Lets one process after the other die beside a full disk."""
+    if not in_small_shm(SIZE):
+        return None
+    last = 0
+    with Children() as children:
+        children.run(fill_all).result()
+        for life in range(lives):
+            last = children.run(note_and_acknowledge, life).result()
+        return last, children.run(drain).result()
+
+
+@pytest.mark.parametrize("lives", [3, *(pytest.param(lives, marks=pytest.mark.long) for lives in (0, 1, 2, 10))])
+def test_a_full_disk_drains_after_kills(lives: int) -> None:
+    with Children() as children:
+        found = children.run(lives_on_a_full_disk, lives).result()
+    if found is None:
+        pytest.skip("a process cannot have a small /dev/shm here")
+    last, there = found
+    assert len(there) == 2
+    assert there[0] > 5000
+    assert there == [last or there[0], there[0] + 1]
 
 
 def limited(folder: Path) -> list[Any]:

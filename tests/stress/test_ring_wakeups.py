@@ -164,6 +164,7 @@ OPTIONS = {
     "context": {
         "transport_lbtipc_receiver_thread_behavior": "pend",
         "transport_lbtipc_pend_behavior_linger_loop_count": 1,
+        "transport_lbtipc_pend_behavior_linger_maximum": 0,
     }
 }
 

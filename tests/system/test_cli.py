@@ -87,6 +87,7 @@ def test_help_names_the_commands() -> None:
     for name in ("pub", "echo", "list", "replay", "demo"):
         assert f"\n  {name} " in result.output
     assert "demo-receiver" not in result.output
+    assert "bench-receiver" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,8 @@ def test_help_names_the_commands() -> None:
     [
         name
         for name in COMMANDS
-        if name not in ("demo-receiver", "completion", "config", "resolver", "archive", "gmd", "pipeline")
+        if not name.endswith("-receiver")
+        and name not in ("completion", "config", "resolver", "archive", "gmd", "pipeline")
     ],
 )
 def test_help_of_each_command_has_examples_and_the_common_options(name: str) -> None:
@@ -113,7 +115,7 @@ def test_version() -> None:
     [
         (["lits"], "did you mean list?"),
         (["something"], "see 'ipcbus --help'"),
-        (["pub", "t", "x", "--transport", "tcp"], "one of lbtipc, lbtsmx, lbtru, lbtrm"),
+        (["pub", "t", "x", "--transport", "udp"], "one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp"),
         (["pub", "t" * 256, "x"], "is not a valid name"),
         (["list", "--config", "/does/not/exist.toml"], "cannot be read"),
         (["echo", "t", "--config", "/does/not/exist.toml"], "cannot be read"),
@@ -186,6 +188,44 @@ def test_pub_at_an_interval(domain: str, context: Context) -> None:
     assert [message.data for message in got] == [b"", b"x", b"x", b"x"]
 
 
+def test_pub_of_files_and_lines_up_to_a_count(domain: str, context: Context, tmp_path: Path) -> None:
+    file = tmp_path / "content"
+    file.write_bytes(b"two\nlines\xff")
+    receiver = context.receiver("t", events=False)
+    sent = ("pub", "t", "a", "--file", str(file), "--domain", domain)
+    assert facts(run(*sent, "--stdin-lines", "--json", stdin=b"x\ny\nz\n"))["messages"] == 5
+    assert [message.data for message in take(receiver, 5)] == [b"a", b"two\nlines\xff", b"x", b"y", b"z"]
+    assert facts(run(*sent, "--count", "3", "--json"))["messages"] == 3
+    assert [message.data for message in take(receiver, 3)] == [b"a", b"two\nlines\xff", b"a"]
+    assert facts(run("pub", "t", "--count", "2", "--domain", domain, "--json", stdin=b"x\ny\nz\n"))["messages"] == 2
+    assert facts(run("pub", "t", "--file", "-", "--domain", domain, "--json", stdin=b"x\ny\n"))["messages"] == 1
+    assert [message.data for message in take(receiver, 3)] == [b"x", b"y", b"x\ny\n"]
+
+
+def test_pub_keeps_a_rate_on_the_average(domain: str, context: Context) -> None:
+    receiver = context.receiver("t", events=False)
+    found = facts(run("pub", "t", "x", "--rate", "1000", "--count", "300", "--domain", domain, "--json"))
+    assert found["messages"] == 300
+    assert found["seconds"] >= 0.299
+    assert len(take(receiver, 300)) == 300
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--rate", "5", "--interval", "1"), "--rate and --interval both say when"),
+        (("--file", "-", "--stdin-lines"), "both read stdin"),
+        (("--file", "/does/not/exist"), "does not exist"),
+        (("--rate", "0"), "--rate"),
+        (("--count", "0"), "--count"),
+    ],
+)
+def test_pub_of_what_contradicts_itself(domain: str, options: tuple[str, ...], text: str) -> None:
+    result = run("pub", "t", "x", *options, "--domain", domain)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
 # ---------------------------------------------------------------------- echo
 
 
@@ -221,6 +261,49 @@ def test_echo_lines_for_people(domain: str, sending: Callable[[str, list[bytes]]
     assert second.endswith("  \\x1b[31mred")
 
 
+def test_echo_of_a_pattern_in_a_format(domain: str, context: Context) -> None:
+    sources = [context.source(topic, late_join=1) for topic in ("quotes.A", "quotes.B", "other")]
+    for number, source in enumerate(sources):
+        source.send(b"price %d" % number, flush=True)
+    form = ("--format", r"%t %s %d\t%l", "--pattern", "-n", "2", "--domain", domain)
+    assert sorted(run("echo", r"quotes\..*", *form).stdout.splitlines()) == [
+        "quotes.A 0 price 0\t7",
+        "quotes.B 0 price 1\t7",
+    ]
+    with_topics = run("echo", r"quotes\..*", "--pattern", "--no-events", "-n", "2", "--domain", domain).stdout
+    assert sorted(line.split()[2:] for line in with_topics.splitlines()) == [
+        ["quotes.A", "price", "0"],
+        ["quotes.B", "price", "1"],
+    ]
+
+
+def test_echo_of_the_last_messages(domain: str, context: Context) -> None:
+    source = context.source("t", late_join=1)
+    for number in range(20):
+        source.send(b"\x01%c" % number, flush=True)
+    last = run("echo", "t", "-n", "3", "--last", "--fields", "kind:B,number:b", "--no-events", "--domain", domain)
+    assert [line.split()[2:] for line in last.stdout.splitlines()] == [
+        ["kind=1", f"number={number}"] for number in (17, 18, 19)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--last",), "give -n N, too"),
+        (("--pretty", "--hex"), "--hex, --pretty: give one of"),
+        (("--json", "--format", "%d"), "--json, --format: give one of"),
+        (("--format", "%q"), "'%q'; give one of: %t topic"),
+        (("--fields", "x"), "write NAME:LETTER"),
+        (("--pattern",), "invalid regular expression"),
+    ],
+)
+def test_echo_of_what_contradicts_itself(domain: str, options: tuple[str, ...], text: str) -> None:
+    result = run("echo", "(", *options, "--domain", domain)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
 def test_echo_gives_up(domain: str, sending: Callable[[str, list[bytes]], Source]) -> None:
     sending("t", [b"one"])
     result = run("echo", "t", "-n", "2", "--timeout", "0.3", "--domain", domain)
@@ -234,7 +317,37 @@ def test_echo_ends_well_when_something_came(domain: str, sending: Callable[[str,
     assert run("echo", "t", "--timeout", "1.5", "--domain", domain).exit_code == 0
 
 
+# ---------------------------------------------------------------------- bench
+
+
+@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx", "lbtru"])
+def test_bench_measures_two_processes(domain: str, transport: str) -> None:
+    found = facts(
+        run("bench", "--transport", transport, "--count", "500", "--trips", "5", "--domain", domain, "--json")
+    )
+    assert (found["size"], found["messages"] + found["lost"]) == (64, 500)
+    assert found["messages_per_second"] > 0
+    assert 0 < found["round_trip_p50_ns"] <= found["round_trip_p99_ns"]
+
+
+def test_bench_prints_one_line(domain: str) -> None:
+    result = run("bench", "--count", "50", "--trips", "2", "--size", "100", "--domain", domain)
+    assert result.exit_code == 0, result.output
+    (line,) = result.stdout.splitlines()
+    assert re.fullmatch(r"LBT-IPC:\S+, 100 bytes: [\d,]+ messages/s, \S+ \S+/s, 0 lost; round trip .*, p99 .*", line)
+
+
 # ---------------------------------------------------------------------- list
+
+
+def test_list_live_is_top(domain: str, context: Context) -> None:
+    context.source("t")
+    assert run("list", "--live", "--all").exit_code == 2
+    result = CliRunner().invoke(cli, ["list", "--live", "--domain", domain], input="")
+    assert (result.exit_code, result.stdout) == (
+        (other := CliRunner().invoke(cli, ["top", "--domain", domain], input="")).exit_code,
+        other.stdout,
+    )
 
 
 def test_list_of_nothing(domain: str) -> None:

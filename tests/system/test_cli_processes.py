@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,9 +20,10 @@ from ipcbus.archive import Archive
 from tests.kit.archives import add
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     Process = subprocess.Popen[str]
@@ -60,15 +60,6 @@ def started(*arguments: str, stdin: int | None = subprocess.DEVNULL) -> Iterator
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Looks again and again until the condition holds."""
-    pause = threading.Event()
-    deadline = time.monotonic() + GIVE_UP_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        pause.wait(0.005)
 
 
 def receivers(domain: str) -> list[str]:
@@ -283,7 +274,7 @@ def test_signal_ends_demo_and_its_processes(domain: str, number: int, code: int)
 
 
 def test_demo_notices_a_receiver_that_dies(domain: str) -> None:
-    with started("demo", "--seconds", "2", "--domain", domain) as demo:
+    with started("demo", "--seconds", "600", "--domain", domain) as demo:
         until(lambda: sent(domain) > 100, "the demo to send")
         pid = min(slot.pid for session in stats.take_snapshot(domain).sessions for slot in session.receivers)
         os.kill(pid, signal.SIGKILL)

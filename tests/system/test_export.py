@@ -25,7 +25,8 @@ from ipcbus_tools.cli import cli
 from ipcbus_tools.commands import export_command
 from ipcbus_tools.metrics import metrics_server
 from tests.kit.bus import GIVE_UP_S
-from tests.system.test_cli_processes import SIGNALS, started, until
+from tests.kit.waiting import until
+from tests.system.test_cli_processes import SIGNALS, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

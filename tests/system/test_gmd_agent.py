@@ -24,20 +24,6 @@ every_kind = pytest.mark.parametrize("kind", [LBTIPC, LBTRU], ids=lambda kind: s
 
 
 @pytest.fixture
-def mode() -> str:
-    """Receivers have their own threads."""
-    return "embedded"
-
-
-@pytest.fixture
-def bus(domain: str) -> Iterator[Bus]:
-    """The contexts of this process."""
-    found = Bus(domain, LBTIPC, "embedded")
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def files(tmp_path: Path) -> dict[str, object]:
     """Options for areas in files."""
     return {"ipc_gmd_type": "file", "ipc_gmd_directory": str(tmp_path / "gmd")}
@@ -137,6 +123,7 @@ def test_what_a_killed_sender_has_left_is_delivered_once(
     assert agent.until("delivered")["pending"] == 0
     first.ledger.balanced(1, 50)
     second.ledger.balanced(51, 350)
+    assert second.ledger.senders == first.ledger.senders  # the agent sends under the sender's identity
     again = owner(peers, files, kind)
     assert again.do("pending", topic="t") == 0
     again.do("expected", topic="t", name="receiver")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ipcbus
-from tests.kit.gmd_logs import ReceiverLog, until
+from tests.kit.gmd_logs import ReceiverLog
+from tests.kit.waiting import until
 from tests.system.test_feeds import DATA, RATE
 from tests.system.test_late_feed import FEED, MESSAGES, SHORT, TRANSPORTS, lines
 
@@ -46,7 +47,7 @@ class FeedReceiver:
 
 @pytest.mark.skipif(not (DATA / FEED).exists(), reason=f"the captured feed is not in {DATA}")
 @pytest.mark.parametrize("count", [SHORT, pytest.param(MESSAGES, marks=pytest.mark.long)])
-@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx", "lbtru"])
+@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx", "lbtru", pytest.param("lbttcp", marks=pytest.mark.long)])
 def test_receivers_that_are_killed_get_the_whole_feed(
     peers: Peers, domain: str, transport: str, count: int, tmp_path: Path
 ) -> None:
@@ -57,7 +58,7 @@ def test_receivers_that_are_killed_get_the_whole_feed(
         sent.setdefault(topic, []).append(payload)
     busiest = max(sent, key=lambda topic: len(sent[topic]))
     receivers = [FeedReceiver(peers, name, list(sent), tmp_path) for name in NAMES]
-    options: dict[str, Any] = {"transport": transport, **TRANSPORTS[transport]}
+    options: dict[str, Any] = {"transport": transport, **TRANSPORTS.get(transport, {})}
     options |= {"gmd_name": "exchange", "delivery_mode": "all", "ipc_gmd_directory": str(tmp_path / "gmd")}
     part = count // (KILLS + 1) + 1
     with ipcbus.Context({"context": RATES}, domain=domain) as context:

@@ -129,6 +129,15 @@ def test_dashboard_can_be_imported() -> None:
     assert rows == ["Overview", "Sessions", "Receivers", "Topics", held_up, *more]
 
 
+def test_the_example_has_the_files_of_the_page_and_the_dashboard() -> None:
+    folder = DOCS.parent / "examples" / "prometheus_grafana"
+    for name, text in re.findall(r"^```yaml\n(?=# (\S+)\n)(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        assert (folder / name).read_text() == text
+    mounted = re.findall(r"^      - (\S+?):/", (folder / "compose.yml").read_text(), re.MULTILINE)
+    assert {"prometheus.yml", "ipcbus.rules.yml", "grafana"} <= {Path(path).name for path in mounted}
+    assert not [path for path in mounted if not (folder / path).exists()]
+
+
 def test_brackets_of_queries_close() -> None:
     for query, _ in queries():
         bare = re.sub(r'"[^"]*"', "", query)

@@ -18,6 +18,7 @@ from ipcbus.wire import udp_packets, wire_layout
 from tests.kit.bus import LBTRM, LBTRU, Bus, Kind
 from tests.kit.datagrams import parse
 from tests.kit.network import isolated_or_skip
+from tests.kit.udp_hooks import replace_receive
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -61,7 +62,7 @@ class Timeline:
             else:
                 to_source(udp_sender, packet, address, now_ns)
 
-        monkeypatch.setattr(UdpReceiver, "receive", receive)
+        replace_receive(monkeypatch, receive)
         monkeypatch.setattr(UdpSender, "receive", ask)
 
     def note(self, what: str) -> None:

@@ -19,8 +19,9 @@ import ipcbus
 from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.cli import cli
 from ipcbus_tools.snapshot_log import Recording
+from tests.kit.waiting import until
 from tests.system.test_cli_numbers import fits
-from tests.system.test_cli_processes import SIGNALS, started, until
+from tests.system.test_cli_processes import SIGNALS, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

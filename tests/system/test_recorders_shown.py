@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus.stats import DomainSnapshot, counters_of
+from ipcbus.stats import DomainSnapshot, counters_of, recorder_model
 from tests.system.test_cli_numbers import QUICK, documents, run
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ FULL = {"buffered_bytes": 3 << 20, "buffer_bytes": 4 << 20, "behind_ns": 2_000_0
 
 
 @pytest.fixture
-def board(domain: str) -> Iterator[RecorderStatsBlock]:
+def board(domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecorderStatsBlock]:
+    monkeypatch.setattr(recorder_model, "SILENT_NS", 600_000_000_000)  # it shows its numbers once, for all commands
     with ipcbus.Context(name="recording", domain=domain) as ctx:
         made = ctx._recorder_stats_block(LOG)
         made.show(**NUMBERS, **FULL)

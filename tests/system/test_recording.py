@@ -11,7 +11,8 @@ from ipcbus import MessageType, stats
 from ipcbus.archive import Archive
 from ipcbus.archive.archive_layout import TYPE_LOSS_RECORDER
 from tests.kit.payload import number_of
-from tests.kit.recording import RecorderProcess, accounted, losses, messages, rows_of, until
+from tests.kit.recording import RecorderProcess, accounted, losses, messages, rows_of
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +93,7 @@ def test_a_killed_recorder_goes_on_where_it_stopped_when_the_source_keeps_messag
     source = publisher.do(
         "source", topic="t", transport=transport, late_join=1, retransmit_retention_size_limit=256 << 20
     )
-    publisher.do("stream", topic="t", pause=0.0005)
+    publisher.do("stream", topic="t", pause=0.01)
     for _ in range(kills + 1):
         with RecorderProcess(domain, tmp_path, "t") as recorder:
             grown(archive, 2000)

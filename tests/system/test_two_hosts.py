@@ -152,6 +152,10 @@ class Hosts:
         """Has what is sent to groups leave by the link."""
         self.do(host, f"ip route add 224.0.0.0/4 dev v{host}")
 
+    def shell(self, host: int, script: str) -> Process:
+        """A shell on a host, with its script."""
+        return self.child([*self._enter(host), "bash", "-c", script])
+
     def start(self, host: int, *arguments: str) -> Process:
         """A Python process on a host."""
         return self.child([*self._enter(host), sys.executable, "-m", *arguments])

@@ -143,7 +143,7 @@ def test_a_receiver_that_is_killed_breaks_the_link_and_holds_nobody_up(bus: Bus,
     bus.until(lambda: link.take() == b"from the peer", "a frame")
     killed.kill()
     while link.put(bytes(1000)):
-        pass
+        link.push()
     source.send(b"message", flush=True)
 
     def receive() -> bool:

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.bus import LBTRM, LBTRU, Kind
 from tests.kit.network import isolated_or_skip
 from tests.kit.payload import Ledger, balanced
-from tests.kit.peers import PeerProcess, Peers, settled
+from tests.kit.peers import PeerProcess, Peers, joined, settled, told_of_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,15 +67,15 @@ class Crew:
         peer.do("open", domain=self.peers.domain, name=name, **self.kind.context_options, **given, **options)
         return peer
 
-    def meet(self, receivers: int, **options: object) -> tuple[PeerProcess, list[PeerProcess], str]:
+    def meet(
+        self, receivers: int, behavior: str = "receiver_paced", **options: object
+    ) -> tuple[PeerProcess, list[PeerProcess], str]:
         """A source and its receivers, joined; and the source string."""
         sender = self.start("sender")
         crew = [self.start(f"receiver {number}") for number in range(receivers)]
-        for peer in crew:
-            peer.do("receiver", topic="t", **options)
-        source = sender.do("source", topic="t", transport=self.kind.transport)
-        sender.do("joined", topic="t", receivers=receivers)
-        return sender, crew, source
+        transport = self.kind.transport
+        paced = {"transport": transport, f"transport_{transport}_behavior": behavior}
+        return sender, crew, joined(sender, crew, paced, options)
 
 
 def test_three_receivers_get_everything_though_a_tenth_is_lost_each_way(crew: Crew) -> None:
@@ -103,7 +103,7 @@ def test_a_receiver_that_is_killed_disturbs_nobody(crew: Crew) -> None:
 
 
 def test_a_receiver_that_is_stopped_goes_on_with_an_exact_account(crew: Crew) -> None:
-    sender, receivers, source = crew.meet(2)
+    sender, receivers, source = crew.meet(2, "source_paced")
     sender.do("stream", topic="t", size=500)
     receivers[0].do("await_messages", topic="t", count=COUNT)
     receivers[0].pause()
@@ -120,8 +120,4 @@ def test_the_end_of_a_source_that_is_killed_is_told(crew: Crew) -> None:
     for peer in receivers:
         peer.do("await_messages", topic="t", count=COUNT)
     sender.kill()
-    for peer in receivers:
-        ledger = Ledger(**peer.do("await_end", topic="t")["ledgers"][source])
-        assert ledger.wrong == []
-        assert (ledger.first, ledger.begun, ledger.ended) == (0, 1, 1)
-        assert ledger.delivered + ledger.lost == ledger.next >= COUNT
+    told_of_the_end(receivers, source, COUNT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.kit.bus import LBTRM, LBTRU, Bus, Kind
 from tests.kit.network import isolated_or_skip
 from tests.kit.payload import Books, Ledger, balanced
 from tests.kit.peers import PeerProcess, Peers
+from tests.kit.udp_hooks import replace_receive
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -162,18 +164,19 @@ def test_a_source_that_closes_after_its_silence_is_accounted_for(scene: Scene) -
 def test_what_a_source_had_said_of_datagrams_that_never_came_is_reported_at_its_end(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sender = scene.meet()
-    scene.accounted(sender.do("send", topic="t", count=10))
-    real, published = UdpReceiver.receive, [0]
+    real, published, cut = UdpReceiver.receive, [0], threading.Event()
 
     def receive(udp_receiver: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
         found = udp_packets.parse(packet)
         if isinstance(found, udp_packets.Topics):
             published[0] = max(listed[2] for listed in found.topics)
-        if not isinstance(found, udp_packets.Data):
+        if not (cut.is_set() and isinstance(found, udp_packets.Data)):
             real(udp_receiver, packet, address, now_ns)
 
-    monkeypatch.setattr(UdpReceiver, "receive", receive)
+    replace_receive(monkeypatch, receive)
+    sender = scene.meet()
+    scene.accounted(sender.do("send", topic="t", count=10))
+    cut.set()
     sent = sender.do("send", topic="t", count=5)
     scene.bus.until(lambda: published[0] == sent, "the numbers of the source")
     sender.pause()

@@ -20,7 +20,17 @@ FLOORS = (
     ("ringbuf",),
     ("ipcbus.errors",),
     ("ipcbus.config", "ipcbus.wire", "ipcbus.storage"),
-    ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution", "ipcbus.recovery", "ipcbus.gmd"),
+    (
+        *(
+            "ipcbus.topic",
+            "ipcbus.delivery",
+            "ipcbus.reliability",
+            "ipcbus.resolution",
+            "ipcbus.recovery",
+            "ipcbus.gmd",
+        ),
+        "ipcbus.shares",
+    ),
     ("ipcbus.transport", "ipcbus.stats"),
     ("ipcbus",),
     ("ipcbus.archive",),
@@ -35,9 +45,11 @@ FLOOR_OF = {unit: floor for floor, units in enumerate(FLOORS) for unit in units}
 # Of guaranteed delivery the areas are files.
 PURE = (
     *("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution.network", "ipcbus.recovery"),
+    "ipcbus.shares",
     *(f"ipcbus.gmd.{name}" for name in ("delivery_modes", "delivery_terms", "expected_names", "gmd_events")),
-    *(f"ipcbus.gmd.{name}" for name in ("gmd_settings", "held_messages", "received_stream", "receiver_state")),
-    *(f"ipcbus.gmd.{name}" for name in ("registered_receiver", "sender_notes", "sender_state", "topic_numbers")),
+    *(f"ipcbus.gmd.{name}" for name in ("gmd_settings", "held_messages", "ready_messages")),
+    *(f"ipcbus.gmd.{name}" for name in ("received_stream", "receiver_state")),
+    *(f"ipcbus.gmd.{name}" for name in ("registered_receiver", "message_places", "sender_notes", "sender_state")),
 )
 IMPURE = (
     *("asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "posix_ipc", "random", "ringbuf.clock"),
@@ -128,8 +140,8 @@ def is_public(name: str, *, cython: bool = False) -> bool:
     module, _, attribute = rest.partition(".")
     if package == "ringbuf":
         return module == "codegen" or (cython and name.startswith(COMPILED_FACE))
-    if module == "config":  # what the package exports, not its modules
-        return not attribute or attribute[0].isupper()
+    if module == "config":  # what the package exports, and the types of the options, but not its other modules
+        return not attribute or attribute[0].isupper() or attribute.startswith("keywords")
     in_the_face = not module or module[0].isupper() or (ROOT / "ipcbus" / f"{module}.py").exists()
     return in_the_face or name.startswith(BUILT_ON_THE_FACE) or (cython and name.startswith(COMPILED_FACE))
 

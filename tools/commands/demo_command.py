@@ -195,11 +195,11 @@ class DemoSources:
         rates: Rates = {}
         for name, source in self._feeds.items():
             bar = Bar(progress, name, each)
-            self._paced(source, each * PACED_SHARE, bar)
+            self._paced(source, each * PACED_SHARE, receivers, bar)
             paced = self._wait_until_read(name, receivers)
             latencies |= {(name, pid): slot.latency.percentiles() for pid, (slot, _) in paced.items()}
             started = time.monotonic()
-            self._full_speed(source, each * (1 - PACED_SHARE), messages, bar)
+            self._full_speed(source, each * (1 - PACED_SHARE), messages, receivers, bar)
             for pid, (slot, ended) in self._wait_until_read(name, receivers).items():
                 received = slot.counters["lbm_msgs_rcved"] - paced[pid][0].counters["lbm_msgs_rcved"]
                 rates[name, pid] = received / (ended - started)
@@ -247,7 +247,7 @@ class DemoSources:
                     topic, message = made.next()
                     self._market[topic].send(message)
                     sent += 1
-                self._send_telemetry()
+                self._send_telemetry(receivers)
                 bar.show(sent)
                 self._signals.wait(_MARKET_STEP_S)
             for source in self._market.values():
@@ -273,34 +273,37 @@ class DemoSources:
                     )
                 self._signals.wait(_POLL_S)
 
-    def _paced(self, source: ipcbus.Source, seconds: float, bar: Bar) -> None:
+    def _paced(self, source: ipcbus.Source, seconds: float, receivers: DemoReceivers, bar: Bar) -> None:
         begin = time.monotonic()
         for index in range(int(seconds * PACE)):
             early = begin + index / PACE - time.monotonic()
             if early > 0:
-                self._send_telemetry()
+                self._send_telemetry(receivers)
                 self._signals.wait(early)
             source.send(_PAYLOADS[index % len(_PAYLOADS)], flush=True)
             bar.show(source.sequence_number + 1)
 
-    def _full_speed(self, source: ipcbus.Source, seconds: float, messages: int | None, bar: Bar) -> None:
+    def _full_speed(
+        self, source: ipcbus.Source, seconds: float, messages: int | None, receivers: DemoReceivers, bar: Bar
+    ) -> None:
         """Sends at full speed, for a time or a number of messages."""
         send = source.send
         for batch in _batches(seconds, messages):
             for payload in batch:
                 send(payload)
-            self._send_telemetry()
+            self._send_telemetry(receivers)
             bar.show(source.sequence_number + 1)
         source.flush()
 
-    def _send_telemetry(self) -> None:
-        """Sends the telemetry of the host when it is due."""
+    def _send_telemetry(self, receivers: DemoReceivers) -> None:
+        """Sends the telemetry of the host when it is due; looks then whether all receivers still run."""
         now = time.monotonic()
         if now < self._next_telemetry:
             return
         from ipcbus_tools.demo import telemetry
 
         self._next_telemetry = now + _TELEMETRY_S
+        receivers.check()
         messages = {topic: telemetry.message(topic) for topic in telemetry.TOPICS}
         for source in self._telemetry:
             source.send(messages[source.topic], flush=True)

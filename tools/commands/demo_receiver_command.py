@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,8 +13,9 @@ from ipcbus_tools.common import bus_options, print_json
 
 if TYPE_CHECKING:
     from ipcbus import Message
+    from ipcbus.config.keywords import ConfigMapping
 
-FINE_SAMPLES = {"context": {"latency_sampling_interval": 1}}
+FINE_SAMPLES: Final[ConfigMapping] = {"context": {"latency_sampling_interval": 1}}
 """Options without --config: every datagram is timed, because the demo is short."""
 
 

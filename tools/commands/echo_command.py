@@ -11,14 +11,16 @@ import click
 
 import ipcbus
 from ipcbus import MessageType
-from ipcbus_tools.common import Failure, Seconds, bus_options, clock_time, json_option, safe, visible
+from ipcbus_tools.common import Failure, Misuse, Seconds, bus_options, clock_time, json_option, safe, visible
 from ipcbus_tools.completion import candidates
+from ipcbus_tools.render.message_format import data_of_fields, headers, message_format, pretty
 from ipcbus_tools.signals import SignalHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ipcbus import Message, Receiver
+    from ipcbus import Context, Message, Receiver
+    from ipcbus_tools.render.message_format import ShowData
 
 _MANY = 1024
 _HEX_ROW = 16
@@ -72,14 +74,40 @@ class EchoLine(TypedDict):
 @click.command("echo")
 @click.argument("topic", shell_complete=candidates.topics)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages (default: never).")
+@click.option(
+    "--last",
+    is_flag=True,
+    help="With -n: begin with the last N messages that the sources keep (option late_join).",
+)
+@click.option("--pattern", is_flag=True, help="TOPIC is a regular expression that has to match whole topics.")
 @click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal.")
+@click.option("--pretty", "as_pretty", is_flag=True, help="Print payloads of JSON with a line for each value.")
+@click.option(
+    "--fields",
+    metavar="FIELDS",
+    help="Print payloads as fields, such as 'price:d,count:I' (letters of Python's struct).",
+)
+@click.option(
+    "--format",
+    "form",
+    metavar="FORMAT",
+    help="Print each message as FORMAT says, such as '%t %s %d': %t topic, %s sequence number, %d data, %x data in "
+    "hexadecimal, %l its length, %T time of sending, %N that in ns, %S source, %k type, %h headers, %%. No events.",
+)
+@click.option("--no-events", is_flag=True, help="Print messages only; lost messages are still logged on stderr.")
 @click.option("--timeout", type=Seconds(), help="Give up after SECONDS without a message (default: never).")
 @bus_options
 @json_option
 def command(
     topic: str,
     count: int | None,
+    last: bool,
+    pattern: bool,
     as_hex: bool,
+    as_pretty: bool,
+    fields: str | None,
+    form: str | None,
+    no_events: bool,
     timeout: float | None,
     domain: str,
     config: str | None,
@@ -89,17 +117,31 @@ def command(
 
     A message is a line: sequence number, time of sending, headers in brackets if there are any, payload; a request is
     marked. An event is a line with its name. With --json each is an object; the payload is in "data" if it is UTF-8,
-    else (or with --hex) in "hex".
+    else (or with --hex) in "hex". With --pattern each line has the topic, too.
 
     \b
     Examples:
       ipcbus echo greetings
       ipcbus echo orders -n 1 --timeout 5       exit code 1 when no message came
       ipcbus echo ticks --json | jq .data
+      ipcbus echo 'quotes\\..*' --pattern --format '%t %s %d'
+      ipcbus echo ticks -n 10 --last            the last ten messages that were sent
+      ipcbus echo ticks --fields price:d,count:I
     """
-    show = _as_json(as_hex) if as_json else _as_line(as_hex)
+    if last and count is None:
+        raise Misuse("--last begins with the last N messages, and -n says how many; give -n N, too")
+    ways = {"--hex": as_hex, "--pretty": as_pretty, "--fields": fields, "--json": as_json and not as_hex}
+    given = [name for name, value in ways.items() if value]
+    given += ["--format"] if as_json and form is not None else []
+    if len(given) > 1:
+        raise Misuse(f"{', '.join(given)}: give one of --hex, --pretty, --fields, and --json or --format")
+    data = data_of_fields(fields) if fields is not None else pretty if as_pretty else None
+    if form is not None:
+        show = message_format(form, bytes.hex if as_hex else data or visible)
+    else:
+        show = _as_json(as_hex) if as_json else _as_line(as_hex, data or visible, pattern)
     with SignalHandler() as signals, ipcbus.Context(config, domain=domain) as context:
-        receiver = context.receiver(topic)
+        receiver = _receiver(context, topic, pattern, count if last else None, not no_events and form is None)
         with signals.interruptible():
             seen = _print_all(receiver, show, count, timeout)
     if seen == 0 or (count is not None and seen < count):
@@ -108,6 +150,12 @@ def command(
             f"topic {topic!r}: {seen}{of_count} messages came, then no message for {timeout} s; check the name and the "
             "domain with 'ipcbus list', or wait longer"
         )
+
+
+def _receiver(context: Context, topic: str, pattern: bool, history: int | None, events: bool) -> Receiver:
+    if pattern:
+        return context.wildcard_receiver(topic, events=events, history=history)
+    return context.receiver(topic, events=events, history=history)
 
 
 def _print_all(receiver: Receiver, show: Callable[[Message], str], count: int | None, timeout: float | None) -> int:
@@ -156,22 +204,22 @@ def _bytes(data: bytes, as_hex: bool) -> dict[str, str]:
     return {"hex": data.hex()}
 
 
-def _as_line(as_hex: bool) -> Callable[[Message], str]:
+def _as_line(as_hex: bool, data: ShowData = visible, with_topic: bool = False) -> Callable[[Message], str]:
     def show(message: Message) -> str:
         if message.type not in _WITH_DATA:
             return _event(message)
         kind = "(request) " if message.type == MessageType.REQUEST else ""
-        head = f"{message.sequence_number:>8}  {clock_time(message.send_time_ns)}  {kind}{_headers(message)}"
+        topic = f"{safe(message.topic).plain}  " if with_topic else ""
+        head = f"{message.sequence_number:>8}  {clock_time(message.send_time_ns)}  {topic}{kind}{_headers(message)}"
         if not as_hex:
-            return head + visible(message.data)
+            return head + data(message.data)
         return head + f"{len(message)} bytes" + "".join(f"\n{row}" for row in _hex_rows(message.data))
 
     return show
 
 
 def _headers(message: Message) -> str:
-    found = (f"{safe(key).plain}={visible(value)}" for key, value in message.headers)
-    return f"[{', '.join(found)}]  " if message.headers else ""
+    return f"[{headers(message)}]  " if message.headers else ""
 
 
 def _event(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""`ipcbus gmd agent` and `ipcbus gmd resend`: send what is pending in the place of senders that are gone."""
+"""`ipcbus gmd agent`, `resend` and `forget`: act in the place of senders that are gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ipcbus_tools.common import Seconds, json_option, output, plural, print_json, safe
+from ipcbus_tools.common import Failure, Seconds, json_option, output, plural, print_json, safe
 from ipcbus_tools.completion import candidates
 from ipcbus_tools.signals import SignalHandler, Stopped
 
@@ -37,6 +37,23 @@ class ResendResult:
     resent: int
     pending: int
     failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """The result of `ipcbus gmd forget`.
+
+    Attributes:
+        path: the directory of the area.
+        receiver: the name that was taken off.
+        receivers: the names that are expected now.
+        pending: messages that are not acknowledged.
+    """
+
+    path: str
+    receiver: str
+    receivers: tuple[str, ...]
+    pending: int
 
 
 directory_option = click.option(
@@ -129,6 +146,45 @@ def resend_command(context: click.Context, area: str, seconds: float | None, as_
             with contextlib.suppress(BrokenPipeError):
                 _show(found, as_json=as_json)
     context.exit(1 if found.failed else 0)
+
+
+@click.command("forget", short_help="Takes a receiver off that will not return.")
+@click.argument("area", shell_complete=candidates.directories)
+@click.argument("receiver")
+@json_option
+def forget_command(area: str, receiver: str, as_json: bool) -> None:
+    """Takes RECEIVER, a gmd_name, off the receivers that AREA expects; the area's sender must be gone.
+
+    Messages that only this receiver was to acknowledge go to the other receivers, or wait for the first one that
+    registers. A receiver of this name that runs registers again. A sender that runs calls gmd_forget.
+
+    \b
+    Examples:
+      ipcbus gmd forget ~/.local/state/ipcbus/gmd/gateway/orders/source settlement
+      ipcbus gmd forget AREA settlement --json | jq .pending
+    """
+    from ipcbus.gmd.area_inspection import inspect, names_of
+    from ipcbus.storage.files import Disk
+    from ipcbus_tools.gmd_agent import LeftArea, left_identity, open_context
+
+    files, folder = Disk(), Path(area).absolute()
+    identity = left_identity(files, folder)
+    names = sorted(name.name for name in names_of(inspect(files, folder)))
+    if receiver not in names:
+        raise Failure(f"{area}: receiver {receiver!r} is not expected there; expected: {', '.join(names) or 'none'}")
+    with open_context(identity) as bus:
+        left = LeftArea(bus, folder, identity)
+        left.source.gmd_forget(receiver)
+        found = ForgetResult(area, receiver, tuple(name for name in names if name != receiver), left.pending)
+        left.close()
+    if as_json:
+        print_json(found)
+        return
+    expected = ", ".join(found.receivers) or "none"
+    output().print(
+        safe(f"{area}: {receiver} was taken off; expected: {expected}; {plural(found.pending, 'pending message')}"),
+        soft_wrap=True,
+    )
 
 
 def _show(found: ResendResult, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from ipcbus_tools.commands.gmd_agent_command import (
     agent_command,
     areas_directory,
     directory_option,
+    forget_command,
     resend_command,
 )
 from ipcbus_tools.common import Failure, json_option, number, output, plural, print_json, safe
@@ -40,6 +41,7 @@ def command() -> None:
 
 command.add_command(agent_command)
 command.add_command(resend_command)
+command.add_command(forget_command)
 
 _area = click.argument("area", shell_complete=candidates.directories)
 
@@ -72,12 +74,13 @@ def list_areas(directory: str | None, as_json: bool) -> None:
 
 @command.command("show", short_help="Shows an area and its pending messages.")
 @_area
-@click.option("--tail", is_flag=True, help="Go on, and print each message that is saved, until Ctrl-C.")
+@click.option("--tail", is_flag=True, help="Go on until Ctrl-C: print what is saved, twice a second.")
 @json_option
 def show(area: str, tail: bool, as_json: bool) -> None:
     """Shows AREA and the messages that wait in it; its owner may use it meanwhile.
 
-    With --json it prints one object; with --tail --json, an object for each message.
+    With --json it prints one object; with --tail --json, an object for each message. Messages that are saved and
+    acknowledged between two looks of --tail are only counted; with --json their numbers are left out.
 
     \b
     Examples:
@@ -85,7 +88,7 @@ def show(area: str, tail: bool, as_json: bool) -> None:
       ipcbus gmd show ~/.local/state/ipcbus/gmd/gateway/orders/source --tail
       ipcbus gmd show AREA --json | jq '.messages | length'
     """
-    from ipcbus.gmd.area_inspection import inspect, saved_messages
+    from ipcbus.gmd.area_inspection import inspect, saved_messages, terms_of
     from ipcbus.storage.files import Disk
     from ipcbus_tools.render.gmd_output import AreaContent, AreaInfo, AreaMessage, show_area
 
@@ -94,7 +97,8 @@ def show(area: str, tail: bool, as_json: bool) -> None:
         _tail(folder, as_json=as_json)
         return
     found = inspect(files, folder)
-    messages = (AreaMessage.of(message) for message in saved_messages(files, found))
+    terms = terms_of(found)
+    messages = (AreaMessage.of(message, terms) for message in saved_messages(files, found))
     info = AreaInfo.of(files, found)
     if as_json:
         print_json(AreaContent(info, tuple(messages)))
@@ -209,20 +213,30 @@ def purge(area: str, yes: bool, as_json: bool) -> None:
 
 def _tail(folder: Path, *, as_json: bool) -> None:
     """Prints the messages of an area, and those that are saved from now on, until a signal."""
-    from ipcbus.gmd.area_inspection import inspect, saved_messages
+    from ipcbus.gmd.area_inspection import inspect, saved_messages, terms_of
     from ipcbus.storage.files import Disk
     from ipcbus_tools.render.gmd_output import AreaMessage
     from ipcbus_tools.signals import SignalHandler
 
-    files, last = Disk(), 0
+    files, known, is_first = Disk(), 0, True
     with SignalHandler() as signals, signals.interruptible():
         while True:
-            for message in saved_messages(files, inspect(files, folder), after=last):
-                last = message.number
+            found = inspect(files, folder)
+            if found.recovery is None:
+                raise Failure(f"{folder}: this is the area of a receiver; give the area of a source")
+            newest, shown = found.recovery.last_number, 0
+            if newest < known:  # its owner began afresh
+                known, is_first = 0, True
+            terms = terms_of(found)
+            for message in saved_messages(files, found, after=known):
+                shown += 1
                 if as_json:
-                    print_json(AreaMessage.of(message))
+                    print_json(AreaMessage.of(message, terms))
                 else:
-                    _print(AreaMessage.of(message))
+                    _print(AreaMessage.of(message, terms))
+            if newest - known > shown and not is_first and not as_json:
+                click.echo(f"{'':>12} and {plural(newest - known - shown, 'message')}, acknowledged meanwhile")
+            known, is_first = newest, False
             signals.wait(_TAIL_S)
 
 

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus_tools.common import age, duration, json_option, number, output, print_json, safe, size, statistics_options
+from ipcbus_tools.commands import top_command
+from ipcbus_tools.common import (
+    Misuse,
+    age,
+    duration,
+    json_option,
+    number,
+    output,
+    print_json,
+    safe,
+    size,
+    statistics_options,
+)
 from ipcbus_tools.name_lookup import state
 from ipcbus_tools.render import udp_text
 from ipcbus_tools.render.text_tables import Row, reader, show_table
@@ -22,10 +34,12 @@ _NONE = "-"
 
 @click.command("list")
 @click.option("-v", "--verbose", is_flag=True, help="List sessions too, and their receivers with lag and latency.")
+@click.option("--live", is_flag=True, help="Show all this live, on the screen of 'ipcbus top'.")
 @click.option("--all", "everywhere", is_flag=True, help="List all domains of this host.")
 @statistics_options
 @json_option
-def command(verbose: bool, everywhere: bool, domain: str, as_json: bool) -> None:
+@click.pass_context
+def command(context: click.Context, verbose: bool, live: bool, everywhere: bool, domain: str, as_json: bool) -> None:
     """Lists contexts, topics, receivers and recorders of the domain; it only reads shared memory.
 
     When a process of another user keeps its numbers private, the list says so.
@@ -34,10 +48,16 @@ def command(verbose: bool, everywhere: bool, domain: str, as_json: bool) -> None
     Examples:
       ipcbus list
       ipcbus list -v --domain trading
+      ipcbus list --live
       ipcbus list --all --json | jq '.[].contexts[].pid'
     """
     from ipcbus import stats
 
+    if live:
+        if everywhere:
+            raise Misuse("--live shows one domain, and --all lists every domain; give --domain NAME instead of --all")
+        context.invoke(top_command.command, domain=domain, as_json=as_json)
+        return
     found = stats.take_snapshots() if everywhere else (stats.take_snapshot(domain),)
     if as_json:
         print_json([each.to_dict() for each in found] if everywhere else found[0].to_dict())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,9 @@ from ipcbus_tools.signals import SignalHandler, Stopped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+MAX_RATE = 10_000_000
+"""Most messages a second of --rate; more than a source sends."""
+
 
 @click.command("pub")
 @click.argument("topic", shell_complete=candidates.topics)
@@ -37,10 +41,23 @@ if TYPE_CHECKING:
     "--repeat",
     metavar="N",
     type=click.IntRange(min=0),
-    default=1,
-    help="Send all TEXTs N times; 0 goes on until Ctrl-C.",
+    help="Send all TEXTs and FILEs N times; 0 goes on until Ctrl-C.  [default: 1, or as often as --count needs]",
 )
+@click.option("--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
 @click.option("--interval", type=Seconds(), default=0, help="Wait SECONDS between two messages.")
+@click.option(
+    "--rate", metavar="N", type=click.IntRange(1, MAX_RATE), help="Send N messages a second, evenly, on the average."
+)
+@click.option(
+    "--file",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    shell_complete=candidates.files,
+    help="Send the content of FILE as a message, behind the TEXTs; - is stdin; may be repeated.",
+)
+@click.option("--stdin-lines", is_flag=True, help="Send each line of stdin, behind the TEXTs and FILEs.")
 @click.option(
     "--header", "given", metavar="NAME=VALUE", multiple=True, help="Add a header to each message; may be repeated."
 )
@@ -52,30 +69,42 @@ def command(
     transport: str | None,
     wait_receivers: int,
     timeout: float,
-    repeat: int,
+    repeat: int | None,
+    count: int | None,
     interval: float,
+    rate: int | None,
+    files: tuple[str, ...],
+    stdin_lines: bool,
     given: tuple[str, ...],
     domain: str,
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Sends each TEXT as a message of TOPIC; without TEXT, sends each line of stdin.
+    """Sends each TEXT as a message of TOPIC; without TEXT and --file, sends each line of stdin.
 
     \b
     Examples:
       ipcbus pub greetings "good morning" "good night"
       tail -F access.log | ipcbus pub access
       ipcbus pub beat tick --repeat 0 --interval 1
+      ipcbus pub load x --rate 1000 --count 60000
+      ipcbus pub images --file cat.jpg --file dog.jpg
       ipcbus pub alarms fire --wait-receivers 3 --timeout 60
       ipcbus pub orders buy --header key=AAPL
     """
+    if rate is not None and interval:
+        raise Misuse("--rate and --interval both say when the next message is sent; give one of them")
+    if stdin_lines and "-" in files:
+        raise Misuse("--stdin-lines and --file - both read stdin; give one of them")
     sent = Sent(_headers(given))
+    wanted = itertools.islice(_messages(texts, files, stdin_lines, repeat, count), count)
+    pace = 1 / rate if rate else interval
     with SignalHandler() as signals, ipcbus.Context(config, domain=domain) as context:
         source = context.source(topic, **source_options(transport))
         try:
             with signals.interruptible():
                 source.wait_for_receivers(wait_receivers, timeout)
-                sent.send_all(source, _messages(texts, repeat), interval, signals)
+                sent.send_all(source, wanted, pace, signals, evenly=rate is not None)
                 source.close()  # here a signal may end its wait for receivers that are joining
         except Stopped:
             _report(source, sent, as_json)
@@ -97,13 +126,22 @@ class Sent:
         return time.monotonic() - self._begin
 
     def send_all(
-        self, source: ipcbus.Source, messages: Iterable[bytes], interval: float, signals: SignalHandler
+        self,
+        source: ipcbus.Source,
+        messages: Iterable[bytes],
+        interval: float,
+        signals: SignalHandler,
+        *,
+        evenly: bool = False,
     ) -> None:
-        """Sends messages, one each interval; with interval 0 as fast as possible."""
+        """Sends messages, one each interval; with interval 0 as fast as possible.
+
+        With `evenly`, a message that is late shortens the waits that follow.
+        """
         self._begin = time.monotonic()
         for message in messages:
             if interval and self.messages:
-                signals.wait(interval)
+                signals.wait(self.messages * interval - self.seconds if evenly else interval)
             source.send(message, headers=self._headers, flush=bool(interval))
             self.messages += 1
             self.bytes += len(message)
@@ -128,14 +166,22 @@ def _headers(given: tuple[str, ...]) -> list[tuple[str, bytes]]:
     return found
 
 
-def _messages(texts: tuple[str, ...], repeat: int) -> Iterator[bytes]:
-    if not texts:
+def _messages(
+    texts: tuple[str, ...], files: tuple[str, ...], stdin_lines: bool, repeat: int | None, count: int | None
+) -> Iterator[bytes]:
+    given = [text.encode(errors="surrogateescape") for text in texts] + [_content(name) for name in files]
+    if repeat is None:
+        repeat = 1 if count is None or stdin_lines else 0
+    rounds = itertools.repeat(given, repeat) if repeat else itertools.repeat(given)
+    if given:
+        yield from itertools.chain.from_iterable(rounds)
+    if stdin_lines or not given:
         # Lines that are not UTF-8 are sent unchanged, so the command reads bytes, not text.
         yield from (line.removesuffix(b"\n") for line in sys.stdin.buffer)
-        return
-    rounds = itertools.repeat(texts, repeat) if repeat else itertools.repeat(texts)
-    for text in itertools.chain.from_iterable(rounds):
-        yield text.encode(errors="surrogateescape")
+
+
+def _content(name: str) -> bytes:
+    return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
 
 
 def _report(source: ipcbus.Source, sent: Sent, as_json: bool) -> None:

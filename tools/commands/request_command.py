@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from ipcbus import Message, Source
 
+_JOIN_S = 1.0
+"""Longest time in seconds for which a request for several responses waits until the receivers have joined."""
+
 
 @click.command("request")
 @click.argument("topic", shell_complete=candidates.topics)
@@ -67,7 +70,7 @@ def command(
     with SignalHandler() as signals, ipcbus.Context(config, domain=domain) as context:
         source = context.source(topic, **source_options(transport))
         with signals.interruptible():
-            for message in _responses(source, asked, count, timeout):
+            for message in _responses(source, asked, count, timeout, domain):
                 _show(message, as_hex, as_json)
                 printed += 1
     if printed < max(1, count):
@@ -77,11 +80,12 @@ def command(
         )
 
 
-def _responses(source: Source, data: bytes, count: int, timeout: float) -> Iterator[Message]:
+def _responses(source: Source, data: bytes, count: int, timeout: float, domain: str) -> Iterator[Message]:
     """Yields the responses, `count` of them at most (0: all), until the time is over."""
     if count == 1:
         yield source.request(data, timeout)
         return
+    _await_receivers(source, domain, timeout)
     responses: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
     until = time.monotonic() + timeout
     with source.requests(data, responses.put, timeout=timeout, on_end=lambda _: responses.put(None)) as request:
@@ -96,6 +100,19 @@ def _responses(source: Source, data: bytes, count: int, timeout: float) -> Itera
             yield message
         if isinstance(request.error, ipcbus.NoResponder) and not seen:
             raise request.error
+
+
+def _await_receivers(source: Source, domain: str, timeout: float) -> None:
+    """Waits until all receivers of the topic on this host have joined: the request goes as soon as one has."""
+    from ipcbus import stats  # here, because `ipcbus --help` must not load it
+
+    there = [
+        context
+        for context in stats.take_snapshot(domain).contexts
+        if context.alive and any(each.topic == source.topic and not each.wildcard for each in context.receivers)
+    ]
+    with contextlib.suppress(TimeoutError):
+        source.wait_for_receivers(len(there), min(timeout, _JOIN_S))
 
 
 def _show(message: Message, as_hex: bool, as_json: bool) -> None:

@@ -28,7 +28,8 @@ class CounterLine:
 
     Attributes:
         of: what the counter belongs to: `session`, `uplink` (the sending end over UDP), `source` (a topic), `slot` (a
-            receiving context), `reception` (the receiving end over UDP), or `recorder`.
+            receiving context), `reception` (the receiving end over UDP), `context` (the one that sends the session), or
+            `recorder`.
         topic: the topic of a counter of `source`; else null.
         slot: the slot's number of a counter of `slot` or `reception`; else null.
         name: the name of the counter.
@@ -50,7 +51,7 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True)
 class SessionCounters:
-    """All counters of a session, its topics and its receivers, or of a recorder.
+    """All counters of a session, its topics, its receivers and the context that sends it, or of a recorder.
 
     Attributes:
         domain: the domain.
@@ -75,7 +76,7 @@ class SessionCounters:
 @statistics_options
 @json_option
 def command(session: str, interval: float, domain: str, as_json: bool) -> None:
-    """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and meaning.
+    """Prints every counter of SESSION, its topics, its receivers and its context: value, growth a second, and meaning.
 
     SESSION is a source string, a part of one that no other session has, or a topic that only one session carries. Where
     two contexts have the same source string, write CONTEXT:SOURCE, or CONTEXT alone. For a recorder, SESSION is the
@@ -87,6 +88,7 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
       ipcbus stats quotes.AAPL --interval 10
       ipcbus stats /var/archive/host-1
       ipcbus stats orders --json | jq '.counters[] | select(.name == "lost") | .value'
+      ipcbus stats orders --json | jq '.counters[] | select(.name == "gmd_pending") | .value'
     """
     chosen = ""
     for found in watch(domain, interval, 1, begin=True):
@@ -128,6 +130,9 @@ def counters_of(found: DomainSnapshot, session: SessionStats) -> SessionCounters
         lines += _lines("slot", slot.counters, slot.per_second, slot=slot.slot)
         if slot.reception is not None:
             lines += _lines("reception", slot.reception.counters, slot.reception.per_second, slot=slot.slot)
+    for context in found.contexts:
+        if context.context_id == session.context_id:
+            lines += _lines("context", context.counters, context.per_second)
     return SessionCounters(
         found.domain,
         found.taken_ns,
@@ -164,6 +169,7 @@ def _show(found: SessionCounters) -> None:
         show_table(console, name if reader.state == "active" else f"{name}: {reader.state}", lines)
         lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "reception"]
         show_table(console, f"{name}: over UDP", lines)
+    show_table(console, "context", [_row(line) for line in found.counters if line.of == "context"])
     rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
     show_table(console, "latency, from sending a message to reading it", rows)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 
 
 def start(

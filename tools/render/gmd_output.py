@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.gmd.area_inspection import Inspected, inspect, saved_messages
+from ipcbus.gmd.area_inspection import Inspected, failed, inspect, names_of, saved_messages
 from ipcbus.gmd.delivery_modes import ALL
 from ipcbus_tools.common import age, number, safe, size
 from ipcbus_tools.render.text_tables import Row, show_table
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ipcbus.gmd.delivery_terms import DeliveryTerms
     from ipcbus.gmd.sender_area import SavedMessage
     from ipcbus.storage.files import Files
 
@@ -66,11 +67,13 @@ class AreaInfo:
         incarnation: of a sender's area, in hexadecimal digits; empty for a receiver's area.
         in_use_by: the process that uses the area, as it describes itself; empty without one.
         pending: number of messages that are not released; 0 for a receiver's area.
+        failed: those of them that have failed for a receiver; `ipcbus gmd resend` sends them again.
         bytes: bytes of their records.
         disk_bytes: bytes of all files.
         last_number: the highest number that the sender has given.
         oldest_ns: send time of the pending message with the lowest number, in ns since the epoch; null without one.
         missing: messages whose copies are lost.
+        receivers: the names that a sender expects to acknowledge messages; empty for a receiver's area.
         streams: what a receiver has acknowledged; empty for a sender's area.
         damaged: number of damaged parts; `ipcbus gmd verify` lists them.
     """
@@ -83,11 +86,13 @@ class AreaInfo:
     incarnation: str
     in_use_by: str
     pending: int
+    failed: int
     bytes: int
     disk_bytes: int
     last_number: int
     oldest_ns: int | None
     missing: tuple[NumberRange, ...]
+    receivers: tuple[str, ...]
     streams: tuple[AreaStream, ...]
     damaged: int
 
@@ -96,7 +101,7 @@ class AreaInfo:
         """Returns the facts about an area."""
         identity, recovery = found.identity, found.recovery
         oldest = next(saved_messages(files, found), None)
-        is_source = found.streams is None
+        is_source, names = found.streams is None, names_of(found)
         return cls(
             str(found.folder),
             "source" if is_source else "receiver",
@@ -106,11 +111,13 @@ class AreaInfo:
             f"{recovery.incarnation:016x}" if recovery else "",
             found.holder,
             recovery.index.count if recovery else 0,
+            failed(found, names),
             recovery.index.bytes if recovery else 0,
             found.disk_bytes,
             recovery.last_number if recovery else 0,
             oldest.send_time_ns if oldest else None,
             tuple(NumberRange(*run) for run in recovery.missing) if recovery else (),
+            tuple(sorted(name.name for name in names)),
             tuple(
                 AreaStream(sender, f"{incarnation:016x}", floor, tuple(NumberRange(*run) for run in ranges))
                 for (sender, incarnation), (floor, ranges) in (found.streams or {}).items()
@@ -153,13 +160,13 @@ class AreaMessage:
     bytes: int
 
     @classmethod
-    def of(cls, message: SavedMessage) -> AreaMessage:
-        """Returns the facts about a message."""
+    def of(cls, message: SavedMessage, terms: DeliveryTerms) -> AreaMessage:
+        """Returns the facts about a message, with its timeout as its area has noted it."""
         return cls(
             message.number,
             "all" if message.mode == ALL else "some",
             message.send_time_ns,
-            message.timeout_ns,
+            terms.timeout_of(message.number),
             len(message.block),
             len(message.data),
         )
@@ -249,6 +256,7 @@ def show_list(console: Console, found: AreaList) -> None:
             "topic": area.topic,
             "role": area.role,
             "pending": number(area.pending) if area.role == "source" else "",
+            "failed": number(area.failed) if area.role == "source" else "",
             "oldest": age((now - area.oldest_ns) / 1e9) if area.oldest_ns is not None else "",
             "bytes": size(area.bytes) if area.role == "source" else "",
             "disk": size(area.disk_bytes),
@@ -279,6 +287,8 @@ def show_area(console: Console, area: AreaInfo) -> None:
             "incarnation": area.incarnation,
             "last number": number(area.last_number),
             "pending": f"{number(area.pending)}, {size(area.bytes)}",
+            "failed": number(area.failed),
+            "receivers": ", ".join(area.receivers) or "-",
         }
     if area.missing:
         facts["missing"] = lost_text(area.missing)

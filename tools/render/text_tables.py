@@ -21,6 +21,7 @@ _LEFT = (
     *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
     *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP", "recorder"),
     *("log", "group", "file", "written by", "sent as", "scope", "option", "from", "receiver"),
+    *("figure", "verdict"),
 )
 _MIN_WIDTHS = {
     **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user", "why not the ring"), 8),

@@ -43,7 +43,7 @@ _COLUMN_HELP = (
     ("p99 and lag", "of a session: the highest of its receivers"),
     ("CPU0", "load of this processor of the machine, by all programs together"),
     ("!", "this receiver holds the source up"),
-    ("layer", "how the receiver gets messages: ring, LBT-RU or LBT-RM;  reason: why not the ring"),
+    ("layer", "how the receiver gets messages: ring, LBT-RU, LBT-RM or LBT-TCP;  reason: why not the ring"),
     ("NAK/s", "datagrams that receivers ask for again over UDP;  again/s: sent again;  unrec: given up"),
     ("lmtd%", "share of the time in which datagrams waited for the data rate over UDP"),
     ("behind", "age of the oldest message that a recorder has not written;  buf%: fill of its buffer"),

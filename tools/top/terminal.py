@@ -9,10 +9,12 @@ import select
 import signal
 import sys
 import termios
+import time
 import tty
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
+from rich.control import Control
 
 from ipcbus_tools.common import Misuse
 
@@ -40,7 +42,10 @@ _MOUSE: Final = {True: "\x1b[?1000h\x1b[?1006h", False: "\x1b[?1006l\x1b[?1000l"
 """Switches reports of clicks on or off (xterm, modes 1000 and 1006)."""
 _SETTLE_S: Final = 0.1
 _ESCAPE_S: Final = 0.05
-"""Silence after an escape character that makes it an escape key; slow lines send sequences in pieces."""
+_UNFINISHED_S: Final = 2.0
+"""Slow lines send sequences in pieces. After this silence the rest of a sequence does not come any more: soon if the
+beginning is all that a key sends (Escape, or `[` or `O` with Alt), later otherwise."""
+_PRESSED: Final = (b"\x1b", b"\x1b[", b"\x1bO")
 
 
 def decode(data: bytes) -> tuple[list[str], bytes]:
@@ -102,7 +107,7 @@ class Terminal:
         if self.console.is_dumb_terminal:
             raise Misuse(f"the terminal (TERM={os.environ.get('TERM', '')!r}) cannot place its cursor; use --once")
         self._fd = sys.stdin.fileno()
-        self._rest = b""
+        self._rest, self._rest_until = b"", 0.0
         self._wake_write, self._wake_read = -1, -1
         self._previous: dict[int, Any] = {}
         self._wakeup = -1
@@ -131,8 +136,11 @@ class Terminal:
         os.close(self._wake_read)
 
     def show(self, lines: RenderableType) -> None:
-        """Draws the lines of a screen."""
-        self._screen.update(lines)
+        """Draws the lines of a screen over those before, in one write."""
+        with self.console:
+            # Else the lines would scroll in from below, and a click or a look during that would meet another line.
+            self.console.control(Control.home())
+            self._screen.update(lines)
 
     def use_mouse(self, wanted: bool) -> None:
         """Reports clicks as keys, or leaves the mouse to the terminal, which marks text with it."""
@@ -150,7 +158,7 @@ class Terminal:
             Their names; empty when the time is over or the size of the screen has changed; None when the terminal
             has gone.
         """
-        wait = min(timeout, _ESCAPE_S) if self._rest else timeout
+        wait = min(timeout, self._rest_until - time.monotonic()) if self._rest else timeout
         # A screen drawn while the terminal changed its size may be wrong, so it is drawn once more.
         settling, self._settling = self._settling, False
         wait = min(wait, _SETTLE_S) if settling else wait
@@ -162,8 +170,7 @@ class Terminal:
             self._stop()
             return []
         if self._fd not in ready:
-            pending, self._rest = self._rest, b""
-            return ["escape"] if pending == b"\x1b" else []
+            return self._ended_by_silence()
         try:
             data = os.read(self._fd, 4096)
         except OSError:
@@ -171,7 +178,15 @@ class Terminal:
         if not data:
             return None
         found, self._rest = decode(self._rest + data)
+        self._rest_until = time.monotonic() + (_ESCAPE_S if self._rest in _PRESSED else _UNFINISHED_S)
         return found
+
+    def _ended_by_silence(self) -> list[str]:
+        """Returns the escape key if an escape character has stood alone long enough; forgets other beginnings."""
+        if not self._rest or time.monotonic() < self._rest_until:
+            return []
+        pending, self._rest = self._rest, b""
+        return ["escape"] if pending == b"\x1b" else []
 
     def _enter_screen(self) -> None:
         tty.setcbreak(self._fd, termios.TCSADRAIN)

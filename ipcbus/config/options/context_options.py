@@ -5,12 +5,16 @@ from __future__ import annotations
 from ipcbus.config.option_values import Option, OptionValues
 from ipcbus.config.options.lbtrm_options import LbtrmContext
 from ipcbus.config.options.lbtru_options import LbtruContext
-from ipcbus.config.options.option_limits import KIB, MAX_COUNT, MAX_ID, MAX_NAME
+from ipcbus.config.options.option_limits import KIB, MAX_COUNT, MAX_ID, MAX_NAME, MAX_WINDOW, MIB
 from ipcbus.config.options.recovery_options import RecoveryContext
 from ipcbus.config.options.resolver_options import ResolverContext
+from ipcbus.config.options.tcp_options import TcpContext
+from ipcbus.config.options.tls_options import TlsContext
 
 
-class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, RecoveryContext, OptionValues, scope="context"):
+class ContextOptions(
+    LbtruContext, LbtrmContext, TcpContext, TlsContext, ResolverContext, RecoveryContext, OptionValues, scope="context"
+):
     """Options of a context: its threads, its sessions, discovery, and limits for all its topics."""
 
     operational_mode = Option(
@@ -82,6 +86,16 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, RecoveryContex
         subject_to_change=True,
         meaning="How often a thread that waits with pend checks its rings before it sleeps.",
     )
+    transport_lbtipc_pend_behavior_linger_maximum = Option(
+        default=100,
+        unit="us",
+        minimum=0,
+        maximum=10_000,
+        special_zero=True,
+        meaning="Longest time for which a thread that waits with pend checks its rings before it sleeps, while its "
+        "waits are that short; at most a ninth of the time goes into this. 0: it sleeps at once. An addition to Ultra "
+        "Messaging.",
+    )
     transport_lbtsmx_receiver_thread_behavior = Option(
         default="pend",
         choices=("pend", "busy_wait"),
@@ -90,8 +104,19 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, RecoveryContex
     )
     shared_memory_group = Option(
         default="",
-        meaning="System group whose members may map the shared memory objects (mode 0660); without a group, only the "
-        "user may (mode 0600). An addition to Ultra Messaging.",
+        meaning="System group (name or number) whose members may map the shared memory objects (mode 0660); without a "
+        "group, only the user may (mode 0600). An addition to Ultra Messaging.",
+    )
+    shared_memory_touch_maximum = Option(
+        default=4 * MIB,
+        unit="bytes",
+        minimum=0,
+        maximum=MAX_WINDOW,
+        special_zero=True,
+        meaning="Rings of at most this size have all their pages touched when a source of the context makes them and "
+        "when the context joins them, so that no message waits for a page; this takes about 0.3 ms a MiB, up to 1.5 ms "
+        "for large rings. In larger rings the first message in each page waits 1 to 4 us; 0: in all rings. Needs Linux "
+        "5.14. An addition to Ultra Messaging.",
     )
     registry_hidden = Option(
         default=False,
@@ -103,7 +128,8 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, RecoveryContex
         unit="ms",
         minimum=10,
         maximum=60_000,
-        meaning="How often the context looks for dead peers and removes the shared memory that they left. An addition "
+        meaning="How often the context looks for dead peers and removes the shared memory that they left. While a "
+        "context sleeps it only looks whether they live; the rest of this check then waits for up to 1 s. An addition "
         "to Ultra Messaging, which waits for the activity timeout.",
     )
     reclaim_other_domains = Option(
@@ -149,9 +175,17 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, RecoveryContex
     )
     network_key_file = Option(
         default="",
-        meaning="File with the key that all contexts of the domain share: the context seals its datagrams to the "
-        "network with the key, and drops datagrams without a valid seal. Only its owner may be able to read the file. "
-        "Empty: no seal. An addition to Ultra Messaging.",
+        meaning="File with the keys that all contexts of the domain share: the context seals its datagrams to the "
+        "network with the first key, opens with each, and drops datagrams without a valid seal. A line has the number "
+        "of a key and 64 hexadecimal digits. Only its owner may be able to read the file; contexts read it again when "
+        "it changes. Empty: no seal. Needs the extra 'network-key'. An addition to Ultra Messaging.",
+    )
+    network_protection = Option(
+        default="encrypt",
+        choices=("encrypt", "authenticate"),
+        meaning="What a context with network_key_file does with the datagrams that it sends. encrypt: only contexts "
+        "with the key can read them. authenticate: any host can read them, and none without the key can change them. "
+        "Contexts open both. An addition to Ultra Messaging.",
     )
     network_replay_window = Option(
         default=4096,

@@ -107,6 +107,13 @@ class GmdReceiver:
     )
     ipc_gmd_directory = _directory("a receiver")
     ipc_gmd_type = _type("the receiver records what it has acknowledged")
+    gmd_durability = Option(
+        default="process",
+        choices=("process", "each"),
+        meaning="What a record of acknowledgements in files survives when the source gets them. process: the end of "
+        "the process, by kill -9 too; each: a power loss, as the receiver syncs each record. A record has all "
+        "acknowledgements of a turn, so that it needs no group. An addition to SmartSockets.",
+    )
     gmd_disconnect_mode = Option(
         default="warm",
         choices=("warm", "gmd_failure", "gmd_success"),
@@ -131,7 +138,10 @@ class GmdReceiver:
         minimum=1,
         maximum=100_000,
         meaning="Most messages that the receiver has delivered and whose acknowledgement its area has not recorded. "
-        "That number of messages may come twice after its process was killed. An addition to SmartSockets.",
+        "That number of messages of each source may come twice after its process was killed, and one more for each "
+        "further thread that has one. receive_many and receive_into return no more at once. A thread that acknowledges "
+        "one too many waits until they are recorded, unless it drops the last reference with policy last. An addition "
+        "to SmartSockets.",
     )
     gmd_max_deliveries = Option(
         default=0,

@@ -7,6 +7,7 @@ from typing import Final
 from ipcbus.config.addresses import ANY_GROUP, GROUP
 from ipcbus.config.option_values import Option
 from ipcbus.config.options import udp_options
+from ipcbus.config.options.option_limits import MAX_NAME
 
 _NAME: Final = "LBT-RM"
 
@@ -47,6 +48,22 @@ class LbtrmSource:
         meaning="Group of the source's LBT-RM session; 0.0.0.0: the next one of the pool.",
     )
     transport_lbtrm_destination_port = udp_options.port(14400, "Port of the multicast group of an LBT-RM session.")
+    transport_lbtrm_behavior = udp_options.behavior(_NAME)
+    transport_lbtrm_follows = Option(
+        default="slowest",
+        choices=("slowest", "tagged", "fastest"),
+        meaning="Which receivers an LBT-RM source waits for, in flow control and congestion control. slowest: all that "
+        "live. tagged: the slowest of the contexts whose name begins with transport_lbtrm_follows_tag. fastest: the "
+        "fastest alone. The source overtakes all others: they lose what leaves the window before they receive it, and "
+        f"report the loss.{udp_options.ADDITION}",
+    )
+    transport_lbtrm_follows_tag = Option(
+        default="",
+        maximum=MAX_NAME,
+        meaning="The text with which the context_name of the receivers begins that a source with "
+        f"transport_lbtrm_follows = tagged waits for. Without such receivers it does not wait.{udp_options.ADDITION}",
+    )
+    transport_lbtrm_congestion_control = udp_options.congestion_control(_NAME)
     transport_lbtrm_transmission_window_size = udp_options.transmission_window_size(_NAME)
     transport_lbtrm_transmission_window_limit = udp_options.transmission_window_limit(_NAME)
     transport_lbtrm_maximum_clients_per_transport = udp_options.maximum_clients(_NAME)
@@ -66,6 +83,6 @@ class LbtrmReceiver:
     transport_lbtrm_acknowledgement_interval = udp_options.acknowledgement_interval(2000, _NAME, udp_options.ADDITION)
     transport_lbtrm_send_naks = udp_options.send_naks(_NAME)
     transport_lbtrm_nak_initial_backoff_interval = udp_options.nak_initial_backoff_interval(50, _NAME)
-    transport_lbtrm_nak_backoff_interval = udp_options.nak_backoff_interval(_NAME)
+    transport_lbtrm_nak_backoff_interval = udp_options.nak_backoff_interval(_NAME, spreads=True)
     transport_lbtrm_nak_suppress_interval = udp_options.nak_suppress_interval(_NAME)
     transport_lbtrm_nak_generation_interval = udp_options.nak_generation_interval(_NAME)

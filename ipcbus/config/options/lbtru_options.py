@@ -45,6 +45,8 @@ class LbtruSource:
         default=True,
         meaning="Whether the system chooses a port when all ports of the range are in use. Ultra Messaging: 0.",
     )
+    transport_lbtru_behavior = udp_options.behavior(_NAME)
+    transport_lbtru_congestion_control = udp_options.congestion_control(_NAME)
     transport_lbtru_transmission_window_size = udp_options.transmission_window_size(_NAME)
     transport_lbtru_transmission_window_limit = udp_options.transmission_window_limit(_NAME)
     transport_lbtru_maximum_clients_per_transport = udp_options.maximum_clients(_NAME)
@@ -74,7 +76,7 @@ class LbtruReceiver:
     transport_lbtru_maximum_connect_attempts = udp_options.maximum_connect_attempts(_NAME)
     transport_lbtru_acknowledgement_interval = udp_options.acknowledgement_interval(500, _NAME)
     transport_lbtru_send_naks = udp_options.send_naks(_NAME)
-    transport_lbtru_nak_initial_backoff_interval = udp_options.nak_initial_backoff_interval(0, _NAME)
+    transport_lbtru_nak_initial_backoff_interval = udp_options.nak_initial_backoff_interval(-1, _NAME)
     transport_lbtru_nak_backoff_interval = udp_options.nak_backoff_interval(_NAME)
     transport_lbtru_nak_suppress_interval = udp_options.nak_suppress_interval(_NAME)
     transport_lbtru_nak_generation_interval = udp_options.nak_generation_interval(_NAME)

@@ -9,10 +9,20 @@ from ipcbus.config.options.lbtru_options import LbtruReceiver
 from ipcbus.config.options.option_limits import MAX_COUNT, interval
 from ipcbus.config.options.recovery_options import RecoveryReceiver
 from ipcbus.config.options.resolver_options import ResolverReceiver
+from ipcbus.config.options.share_options import ShareReceiver
+from ipcbus.config.options.tcp_options import TcpReceiver
 
 
 class ReceiverOptions(
-    LbtruReceiver, LbtrmReceiver, ResolverReceiver, RecoveryReceiver, GmdReceiver, OptionValues, scope="receiver"
+    LbtruReceiver,
+    LbtrmReceiver,
+    TcpReceiver,
+    ResolverReceiver,
+    RecoveryReceiver,
+    GmdReceiver,
+    ShareReceiver,
+    OptionValues,
+    scope="receiver",
 ):
     """Options of a receiver: order, losses, and the transports that it joins."""
 
@@ -63,7 +73,9 @@ class ReceiverOptions(
         minimum=1,
         maximum=2**24,
         meaning="Most messages that a pull receiver buffers; it leaves further messages in the ring, and merges events "
-        "that wait above this limit. An addition to Ultra Messaging.",
+        "that wait above this limit. Messages that waited for missing ones, or for the receiver's own history, are "
+        "added together, also above this limit: at most otr_message_caching_threshold of one topic, or where that does "
+        "not limit them delivery_control_maximum_total_map_entries. An addition to Ultra Messaging.",
     )
     transport_topic_sequence_number_info_request_interval = interval(
         1000,
@@ -83,8 +95,8 @@ class ReceiverOptions(
     )
     use_udp_fallback = Option(
         default=True,
-        meaning="Whether the receiver receives a session over UDP when it cannot map the ring. An addition to Ultra "
-        "Messaging.",
+        meaning="Whether the receiver receives a session over UDP or TCP, as udp_fallback says, when it cannot map "
+        "the ring. An addition to Ultra Messaging.",
     )
     transport_lbtipc_activity_timeout = interval(
         60_000,

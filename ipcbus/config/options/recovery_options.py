@@ -43,7 +43,8 @@ class RecoveryContext:
         minimum=1,
         maximum=100,
         meaning="Most of its time that the context's thread spends on retransmissions while receivers of its sources "
-        "ask for them, so that they do not delay live messages and callbacks by more. An addition to Ultra Messaging.",
+        "ask for them, so that they do not delay live messages and callbacks by more. There is no limit while the "
+        "context has sent and received nothing for 10 ms. An addition to Ultra Messaging.",
     )
 
 
@@ -104,6 +105,7 @@ class RecoveryReceiver:
         unit="messages",
         minimum=-1,
         maximum=MAX_COUNT,
+        none_is_default=True,
         meaning="At most this many of the messages that a source sent before the receiver joined; a message in "
         "fragments counts once. -1: all that the source keeps, as retransmit_request_maximum limits it; 0: none. "
         "Python also takes None for -1. An addition to Ultra Messaging.",
@@ -113,7 +115,8 @@ class RecoveryReceiver:
         maximum=4096,
         meaning="Directory of an archive that a recorder (ipcbus record) writes or has written. The receiver takes "
         "from there what its sources sent before it joined and do not keep any more, and, on rings, what sources "
-        "without late_join sent. Empty: no archive. An addition to Ultra Messaging.",
+        "without late_join sent. For a recorder that still writes, but hangs or is stopped, it waits for "
+        "retransmit_request_message_timeout at most. Empty: no archive. An addition to Ultra Messaging.",
     )
     retransmit_initial_sequence_number_request = Option(
         default=True,

@@ -9,21 +9,53 @@ from ipcbus.config.options.lbtru_options import LbtruSource
 from ipcbus.config.options.option_limits import KIB, MAX_ID, MAX_SECONDS, MAX_WINDOW, MIB, interval
 from ipcbus.config.options.recovery_options import RecoverySource
 from ipcbus.config.options.resolver_options import ResolverSource
+from ipcbus.config.options.share_options import ShareSource
+from ipcbus.config.options.tcp_options import TcpSource
 
 
-class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, RecoverySource, GmdSource, OptionValues, scope="source"):
+class SourceOptions(
+    LbtruSource,
+    LbtrmSource,
+    TcpSource,
+    ResolverSource,
+    RecoverySource,
+    GmdSource,
+    ShareSource,
+    OptionValues,
+    scope="source",
+):
     """Options of a source; the first source of a session sets the options transport_lbt* for all of its sources."""
 
     transport = Option(
         default="lbtipc",
-        choices=("lbtipc", "lbtsmx", "lbtru", "lbtrm"),
-        meaning="Transport of the source; LBT-IPC, lbt-ipc and lbtipc name one transport. Ultra Messaging: tcp.",
+        choices=("lbtipc", "lbtsmx", "lbtru", "lbtrm", "lbttcp"),
+        meaning="Transport of the source; LBT-IPC, lbt-ipc and lbtipc name one transport, and so do lbttcp "
+        "and tcp. Ultra Messaging: tcp.",
     )
     udp_fallback = Option(
         default="lbtru",
-        choices=("none", "lbtru", "lbtrm"),
-        meaning="Transport over UDP for receivers that cannot map the ring of an LBT-IPC or LBT-SMX session: they get "
-        "its messages over UDP, and receiver.sessions shows why. An addition to Ultra Messaging.",
+        choices=("none", "lbtru", "lbtrm", "lbttcp"),
+        meaning="Transport over UDP or TCP for receivers that cannot map the ring of an LBT-IPC or LBT-SMX session: "
+        "they get its messages over it, and receiver.sessions shows why. An addition to Ultra Messaging.",
+    )
+    message_max = Option(
+        default=0,
+        unit="bytes",
+        minimum=0,
+        maximum=2**30 - KIB,
+        special_zero=True,
+        meaning="Longest message of the source, with its headers. The source then uses LBT-SMX, where a message of "
+        "this length lies in one piece in shared memory. The ring holds messages_in_flight of them, rounded up to a "
+        "power of two. Sources whose options agree share a session, which leaves the pool of ids to others. Receivers "
+        "that cannot map the memory get nothing. 0: the other options decide. An addition to Ultra Messaging.",
+    )
+    messages_in_flight = Option(
+        default=4,
+        unit="messages",
+        minimum=2,
+        maximum=1024,
+        meaning="How many messages of message_max the ring holds at least: the one that the source writes, those that "
+        "wait, and the one that the slowest receiver looks at. An addition to Ultra Messaging.",
     )
     transport_lbtipc_id = Option(
         default=0,
@@ -134,10 +166,10 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, RecoverySource, Gm
     transport_source_side_filtering_behavior = Option(
         default="none",
         choices=("none", "inclusion"),
-        meaning="inclusion: a context that receives an LBT-RU session, or the UDP twin of a ring, gets only datagrams "
-        "with a topic that it receives, and the source does not send a datagram that no context wants. none: each "
-        "context gets every datagram. LBT-RM sends all of them to its group. Ultra Messaging has ulb, too, and filters "
-        "TCP and LBT-IPC.",
+        meaning="inclusion: a context that receives an LBT-RU or LBT-TCP session, or the UDP twin of a ring, gets only "
+        "datagrams with a topic that it receives, and the source does not send a datagram that no context wants. none: "
+        "each context gets every datagram. LBT-RM sends all of them to its group. Ultra Messaging has ulb, too, and "
+        "filters LBT-IPC.",
     )
     resolver_no_receiver_linger_timeout = interval(
         1000,
@@ -168,7 +200,8 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, RecoverySource, Gm
         minimum=1,
         maximum=2**30,
         meaning="The source sends a batch as soon as it has this size; 1: it sends each message at once. Not on "
-        "LBT-SMX.",
+        "LBT-SMX. On LBT-TCP, and on LBT-RU and LBT-RM over loopback, with 2048 or more, batches that follow each "
+        "other within 200 us are filled up to seven eighths of a datagram, or to 16 KiB.",
     )
     implicit_batching_interval = interval(
         200,

@@ -104,6 +104,28 @@ def source_socket_buffer(transport: str) -> Option[int]:
     return buffer(MIB, f"SO_SNDBUF of the sockets of {transport} sources.")
 
 
+def behavior(transport: str) -> Option[str]:
+    """Returns a row of the pacing."""
+    return Option(
+        default="receiver_paced",
+        choices=("receiver_paced", "source_paced"),
+        meaning=f"receiver_paced: an {transport} source waits for its slowest receiver, as a full ring does, until the "
+        "receiver is silent for the client_activity_timeout; see slow_receiver_behavior. source_paced: it sends on, as "
+        f"in Ultra Messaging, and a receiver that cannot follow loses messages.{ADDITION}",
+    )
+
+
+def congestion_control(transport: str) -> Option[str]:
+    """Returns a row that turns congestion control on or off."""
+    return Option(
+        default="auto",
+        choices=("auto", "on", "off"),
+        meaning=f"Whether an {transport} session sends no more than the network takes on the way to its slowest "
+        "receiver; the rate limits hold as well. auto: over a network, and not on the loopback interface or for "
+        f"receivers at the address of the session's own socket.{ADDITION}",
+    )
+
+
 def sm_minimum_interval(transport: str) -> Option[int]:
     """Returns a row of the first session message."""
     return interval(200, f"An idle {transport} session sends its first session message after this time.")
@@ -144,11 +166,11 @@ def transmission_window_limit(transport: str) -> Option[int]:
 def ignore_interval(transport: str) -> Option[int]:
     """Returns a row of how long a retransmission is not repeated."""
     return interval(
-        100,
-        f"An {transport} session ignores NAKs for a datagram for this time after it has retransmitted it. Ultra "
-        "Messaging: 500, which breaks its rule that this is at most half the nak_backoff_interval, so that a lost "
-        "retransmission costs 1.2 s.",
-        minimum=0,
+        -1,
+        f"An {transport} session ignores NAKs for a datagram for this time after it has retransmitted it. -1: for the "
+        "measured round trip to the receiver that asks, 5 to 500 ms (an addition). Ultra Messaging: 500, which breaks "
+        "its rule that this is at most half the nak_backoff_interval, so that a lost retransmission costs 1.2 s.",
+        minimum=-1,
     )
 
 
@@ -219,18 +241,24 @@ def nak_initial_backoff_interval(default: int, transport: str) -> Option[int]:
     return interval(
         default,
         f"Mean time between the detection of a missing {transport} datagram and its first NAK; each time is random, "
-        "from half to one and a half times this. 0: at once.",
-        minimum=0,
+        "from half to one and a half times this. 0: at once. -1: after a quarter of the measured round trip, or after "
+        "the time by which datagrams were late that others had overtaken"
+        + (" (an addition; Ultra Messaging's default is 0)." if default < 0 else " (an addition)."),
+        minimum=-1,
         special_zero=True,
     )
 
 
-def nak_backoff_interval(transport: str) -> Option[int]:
+def nak_backoff_interval(transport: str, *, spreads: bool = False) -> Option[int]:
     """Returns a row of the time between two NAKs."""
     return interval(
-        200,
+        -1,
         f"Mean time between two NAKs for an {transport} datagram; each time is random, from half to one and a half "
-        "times this.",
+        "times this. 0 or -1: the measured round trip and four times its deviation, 10 to 500 ms, for three NAKs; then "
+        "it doubles up to 200 ms"
+        + (", and each time is at least one that is drawn from nak_initial_backoff_interval" if spreads else "")
+        + " (an addition; Ultra Messaging's default is 200).",
+        minimum=-1,
     )
 
 
@@ -239,11 +267,16 @@ def nak_suppress_interval(transport: str) -> Option[int]:
     return interval(
         1000,
         f"How long a receiver sends no NAK for an {transport} datagram after the source has refused to retransmit it "
-        "(NCF).",
+        "(NCF). Not when the source has sent it just before: then the next NAK comes after the backoff interval.",
         minimum=0,
     )
 
 
 def nak_generation_interval(transport: str) -> Option[int]:
     """Returns a row of the time after which a missing datagram is lost."""
-    return interval(10_000, f"The receiver gives up an {transport} datagram that is missing for this time.", minimum=5)
+    return interval(
+        10_000,
+        f"The receiver gives up an {transport} datagram that is missing for this time. A pause before its first NAK "
+        "does not count.",
+        minimum=5,
+    )

@@ -10,7 +10,7 @@ from ipcbus.resolution.source_string import Endpoint as Endpoint
 from ipcbus.resolution.source_string import over_udp as over_udp
 from ipcbus.resolution.source_string import source_string
 from ipcbus.wire import wire_layout
-from ipcbus.wire.transport_names import OVER_UDP
+from ipcbus.wire.transport_names import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_LBTRU, TRANSPORT_LBTTCP
 from ipcbus.wire.transport_names import TRANSPORT_NAMES as TRANSPORT_NAMES
 
 
@@ -33,6 +33,15 @@ class SessionAdvert:
     def over_udp(self) -> bool:
         """Whether the session has no ring."""
         return self.transport in OVER_UDP
+
+    @property
+    def over_network(self) -> int:
+        """The number of the transport at its endpoint, which is that of the UDP twin where the session has a ring."""
+        if self.over_udp or self.endpoint is None:
+            return self.transport
+        if self.endpoint.tcp:
+            return TRANSPORT_LBTTCP
+        return TRANSPORT_LBTRM if self.endpoint.group else TRANSPORT_LBTRU
 
     @property
     def source_string(self) -> str:

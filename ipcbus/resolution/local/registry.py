@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipcbus.resolution.local import object_names
-from ipcbus.resolution.local.adverts import ContextAdvert, SessionAdvert, decode
+from ipcbus.resolution.local.adverts import ContextAdvert, SessionAdvert, decode, text
 from ipcbus.resolution.local.stale_cleanup import same_file
 from ipcbus.wire import wire_layout
 from ringbuf import liveness, segment
@@ -90,6 +90,7 @@ class Registry:
         header["release"], header["busy_wait"] = release.encode()[:15], busy_wait
         header["entries"] = (size - wire_layout.REGISTRY_HEADER.itemsize) // wire_layout.REGISTRY_ENTRY.itemsize
         self._free = list(range(int(header["entries"])))
+        self._shown: dict[str, int] = {}
         header["magic"] = MAGIC
 
     def add_session(self, advert: SessionAdvert) -> int:
@@ -140,7 +141,8 @@ class Registry:
         """Writes the counters of the context, by their names in the header."""
         if self.fd >= 0:
             for name, value in values.items():
-                self._header[name] = value
+                if self._shown.get(name) != value:
+                    self._header[name] = self._shown[name] = value
 
     def entry_offset(self, entry: int) -> int:
         """Returns where an entry begins in the mapping, in bytes; it never moves."""
@@ -239,7 +241,7 @@ class PeerRegistry:
                 raise SegmentGone(f"{name} is not ready yet; its owner is starting")
             if header["magic"] != MAGIC or header["layout_id"] != wire_layout.LAYOUT_ID:
                 raise SegmentMismatch(
-                    f"{name} (pid {self.pid}) was made by ipcbus {bytes(header['release'])!r} with layout "
+                    f"{name} (pid {self.pid}) was made by ipcbus {text(header['release'])} with layout "
                     f"{int(header['layout_id']):#010x}, this program has {wire_layout.LAYOUT_ID:#010x}; run the same "
                     "release on both sides"
                 )

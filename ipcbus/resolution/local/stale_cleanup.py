@@ -94,9 +94,8 @@ def reclaim(prefix: str, members: list[str], *, of_others: bool = False) -> list
     Returns:
         Names of the removed objects; objects of a context that lives or is just starting remain.
     """
-    registry = prefix + object_names.REGISTRY
-    if registry in members:
-        return _reclaim_context(registry, members, of_others)
+    if prefix + object_names.REGISTRY in members:
+        return _reclaim_context(prefix, of_others)
     uids = {_uid(name) for name in members}
     mine = uids == {os.geteuid()} or (of_others and len(uids) == 1)
     if not mine or not all(is_orphan(name) for name in members):
@@ -104,7 +103,8 @@ def reclaim(prefix: str, members: list[str], *, of_others: bool = False) -> list
     return [name for name in members if _remove(name)]
 
 
-def _reclaim_context(registry: str, members: list[str], of_others: bool) -> list[str]:
+def _reclaim_context(prefix: str, of_others: bool) -> list[str]:
+    registry = prefix + object_names.REGISTRY
     try:
         fd = os.open(segment.ROOT / registry, os.O_RDWR | _OPEN)
     except OSError:
@@ -117,8 +117,8 @@ def _reclaim_context(registry: str, members: list[str], of_others: bool) -> list
             return []
         if not same_file(fd, registry):
             return []
-        # An object of another user does not belong to this context, although its name fits.
-        mine = [name for name in members if name != registry and _uid(name) == uid]
+        # Listed now, when it makes no more. An object of another user is not its own, although its name fits.
+        mine = [name for name in _names(prefix) if name != registry and _uid(name) == uid]
         return [name for name in [*mine, registry] if _remove(name)]
     except OSError:
         return []

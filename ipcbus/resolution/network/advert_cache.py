@@ -239,7 +239,7 @@ class AdvertCache:
             packed.window,
             packed.source_paced,
             packed.topics_max,
-            Endpoint(packed.host, packed.port, packed.group, packed.group_port),
+            Endpoint(packed.host, packed.port, packed.group, packed.group_port, packed.tcp),
         )
         session = context.sessions[packed.session_id] = _Session(context, packed, advert)
         self._changed()

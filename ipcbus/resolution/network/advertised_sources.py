@@ -107,4 +107,5 @@ def _packed(session: SessionAdvert, endpoint: Endpoint) -> resolution_packets.Se
         endpoint.port,
         endpoint.group,
         endpoint.group_port,
+        endpoint.tcp,
     )

@@ -13,6 +13,8 @@ from ringbuf.doorbell import CALL, ring_once
 from ringbuf.ring_errors import RingError, SegmentGone
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from ipcbus.resolution.local.adverts import ContextAdvert, SessionAdvert, SourceAdvert
     from ipcbus.runtime.discovery.topic_resolution import TopicResolution
 
@@ -119,6 +121,13 @@ class Peers:
             if peer.advert is not None and session in peer.advert.sessions:
                 return peer.registry
         return None
+
+    def live_topics(self, session: SessionAdvert) -> Container[int]:
+        """Returns the topics that a session offers still; none when its source has died on this host."""
+        registry = self.registry_of(session)
+        if registry is not None and not registry.alive():
+            return ()
+        return self.offers().get(session, ())
 
     def ring(self, context_id: int) -> None:
         """Wakes a context."""

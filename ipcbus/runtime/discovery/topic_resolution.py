@@ -16,7 +16,8 @@ from ipcbus.resolution.network.resolution_settings import ResolutionSettings
 from ipcbus.resolution.network.resolver_clients import ResolverClients, ResolverClientSettings
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.udp import datagram_socket, network_interface
-from ipcbus.transport.udp.datagram_socket import Buffers, Ports
+from ipcbus.transport.udp.datagram_socket import Buffers
+from ipcbus.transport.udp.ports import Ports
 from ipcbus.transport.udp.session_socket import SessionSocket
 
 if TYPE_CHECKING:

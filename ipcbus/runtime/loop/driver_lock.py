@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.pump import CLOSED, GUESTS, OWN_THREAD, SPLIT, URGENT, Pump
+from ipcbus.delivery.pump import CLOSED, GUESTS, OWN_THREAD, URGENT, Pump
 from ipcbus.errors import IpcBusError, WrongThread
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ _LOOK_AGAIN_S = 0.05
 class DriverLock:
     """The lock that a thread holds while it drives, and the means to wake threads that want it."""
 
-    def __init__(self, *, sequential: bool, split: bool, loops: int = 1, spins: bool = False) -> None:
+    def __init__(
+        self, *, sequential: bool, split: bool, loops: int = 1, spins: bool = False, linger_ns: int = 0
+    ) -> None:
         """Begins unlocked.
 
         Args:
@@ -35,12 +37,10 @@ class DriverLock:
             split: whether only guests may call receivers back, not the context's own thread.
             loops: polls of the rings before a sleep.
             spins: whether waits never sleep.
+            linger_ns: the longest spin before a sleep.
         """
-        self.pump = Pump(self._wake_waiters, loops, spins)
+        self.pump = Pump(self._wake_waiters, loops, spins, split, linger_ns)
         self.sequential, self.split = sequential, split
-        if split:
-            self.pump.want(SPLIT)
-        self.quiet = split
         self.closing = False
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
@@ -48,7 +48,8 @@ class DriverLock:
         self._own_thread = 0
         self._urgent = 0
         self._guests = 0
-        self._last_guest: threading.Thread | None = None
+        self._stands_back = False
+        """Whether the context's own thread gives the lock back now; only while it has the lock."""
         self._kick_fds: list[int] = []
         try:
             for _ in range(1 + split):
@@ -61,9 +62,23 @@ class DriverLock:
         while self._kick_fds:
             os.close(self._kick_fds.pop())
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the driver does not call back; for the driver only."""
+        return self.pump.quiet
+
+    @quiet.setter
+    def quiet(self, quiet: bool) -> None:
+        self.pump.quiet = quiet
+
     def is_driver(self) -> bool:
         """Returns whether the calling thread holds the lock, that is, whether it is inside a callback."""
         return self.pump.owner == threading.get_ident()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether receivers are called back only by threads of the application, and none of them does so now."""
+        return (self.sequential or self.split) and not self.pump.owner
 
     def pass_on(self, error: BaseException) -> bool:
         """Keeps an error of a callback for the calling thread, which raises the error when it stops driving.
@@ -116,6 +131,21 @@ class DriverLock:
         if error is not None:
             raise error
 
+    @contextlib.contextmanager
+    def driver_lock_if_free(self) -> Iterator[bool]:
+        """Makes the calling thread the driver, as `driver_lock`, unless a thread drives; yields whether it did."""
+        with self._changed:
+            self._count_urgent(1)  # a thread that begins to drive waits, and finds no other one
+            taken = self.pump.take()
+        try:
+            yield taken
+        finally:
+            with self._changed:
+                self._count_urgent(-1)
+                if taken:
+                    self.pump.give_back()
+                self._changed.notify_all()
+
     def _count_urgent(self, more: int) -> None:
         self._urgent += more
         (self.pump.want if self._urgent else self.pump.unwant)(URGENT)
@@ -141,10 +171,8 @@ class DriverLock:
                 if not self._wait_as_guest(until, timeout) or until():
                     return False
                 timeout = None if timeout is None else timeout - (time.monotonic() - began)
-            self.quiet = False
+            self.pump.last_guest, self.quiet = me, False
             self.pump.note_guest()
-            if self.split:
-                self._last_guest = threading.current_thread()
             return True
 
     def _wait_as_guest(self, until: Callable[[], object], timeout: float | None) -> bool:
@@ -157,16 +185,8 @@ class DriverLock:
         finally:
             self._count_guests(-1)
 
-    def take_if_free(self) -> bool:
-        """Takes the lock for a short change if no thread has it or wants it; `give_back_taken` has to follow."""
-        return self.pump.take_if_free()
-
     def _is_free(self) -> bool:
         return not (self.pump.owner or self._urgent)
-
-    def give_back_taken(self) -> None:
-        """Gives the lock back after `take_if_free`."""
-        self.pump.give_back()
 
     def give_back(self) -> None:
         """Gives the lock back."""
@@ -240,13 +260,27 @@ class DriverLock:
                 return False
             return self.pump.take()
 
+    def stand_back(self) -> None:
+        """Makes the context's own thread leave the lock to a task that it has woken; does nothing in another thread."""
+        if threading.get_ident() == self._own_thread:
+            self.pump.note_guest()
+            self._stands_back = True
+
+    def hand_over(self) -> None:
+        """Makes the context's own thread drive at once, for a task that drove until now and begins to wait."""
+        self.pump.poller.poke()
+        with self._changed:
+            self._stands_back = False
+            self.pump.forget_guest()
+            self._own_turn.notify()
+
     def may_help(self) -> bool:
         """Returns whether a thread that is blocked in a send may read the rings of a split context meanwhile.
 
         It may not if another thread reads the rings, because the application expects callbacks in that thread.
         """
-        last = self._last_guest
-        return last is None or last is threading.current_thread() or not last.is_alive()
+        last = self.pump.last_guest
+        return last in (0, threading.get_ident()) or all(thread.ident != last for thread in threading.enumerate())
 
     def notify(self) -> None:
         """Wakes threads that wait for a change by the driver."""

@@ -13,21 +13,22 @@ import os
 import select
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from ipcbus.delivery.pump import DESCRIPTOR, EVENTS, HURRIED, NETWORK
-from ipcbus.runtime.loop import timerfd
+from ipcbus.delivery.pump import DESCRIPTOR, EVENTS, HURRIED, NETWORK, SPLIT_DESCRIPTOR
+from ipcbus.runtime.loop import rests, timerfd
 from ipcbus.runtime.loop.driver_lock import DriverLock
+from ipcbus.runtime.loop.own_rest import OwnRest
 from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
 from ringbuf import wake
 from ringbuf.doorbell import CALL, NEWS, Doorbell
 from ringbuf.ring import RingReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from ipcbus.runtime.loop.loop_tasks import Lives, LoopTasks
     from ipcbus.transport.receiving_session import ReceivingSession
-    from ringbuf.poller import Poller
     from ringbuf.shared_words import WatchedWord
 
     Rest = Callable[[], object]
@@ -37,43 +38,8 @@ log = logging.getLogger("ipcbus")
 
 SLICE_NS = 10_000_000
 """Time in ns after which a spinning wait returns: for signals, and for threads that want the driver lock."""
-_LONGEST_SPIN_NS = 100_000_000
 NETWORK_SLICE_NS = 50_000
 """As `SLICE_NS` for a context with sockets, which a spinning wait does not read."""
-
-
-class LoopTasks(Protocol):
-    """The tasks of the driver besides reading rings."""
-
-    def attend(self) -> bool:
-        """Handles sessions that ended, broke, or wait for room; returns whether a session still waits."""
-
-    def registry_changed(self) -> None:
-        """Notes that the registry of another context changed."""
-
-    def peers_changed(self) -> None:
-        """Notes that a receiver joined, left, or made room."""
-
-    def take_event_count(self) -> int:
-        """Returns the number of events that receivers got since the last call."""
-
-    def has_waiters(self) -> bool:
-        """Returns whether an asyncio task waits for a message."""
-
-    def delivered(self) -> None:
-        """Wakes asyncio tasks whose messages have come."""
-
-    def look(self) -> None:
-        """Handles the watched words that have changed."""
-
-    def arm(self, *, sleeps: bool) -> bool:
-        """Shows other contexts whether this one sleeps; returns whether no watched word has changed."""
-
-    def run_timers(self, now_ns: int) -> int:
-        """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock."""
-
-    def read_network(self) -> int:
-        """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""
 
 
 class EventLoop(DriverLock):
@@ -86,6 +52,7 @@ class EventLoop(DriverLock):
         *,
         spins: bool,
         linger: int,
+        linger_ns: int = 0,
         sequential: bool = False,
         split: bool = False,
     ) -> None:
@@ -96,16 +63,19 @@ class EventLoop(DriverLock):
             work: the other tasks of the driver.
             spins: whether waits never sleep (`busy_wait`).
             linger: polls of the rings before a sleep (`pend`).
+            linger_ns: the longest spin before a sleep.
             sequential: whether the context has no thread of its own.
             split: whether the context's own thread leaves the rings to the threads of the application.
         """
         self.loops = 1 << 62 if spins else linger
-        super().__init__(sequential=sequential, split=split, loops=self.loops, spins=spins)
+        super().__init__(sequential=sequential, split=split, loops=self.loops, spins=spins, linger_ns=linger_ns)
         self._bell = bell
         self._work = work
         self.spins = spins
         self._readers: list[RingReader] = []
         self._watched: Sequence[ReceivingSession] = ()
+        self._is_called = False
+        """Whether other contexts look whether this one sleeps: those that write its rings or control channels."""
         self._words: Sequence[WatchedWord] = ()
         # One for the driver, and in a split context one for the own thread, which sleeps while a guest drives.
         try:
@@ -117,7 +87,11 @@ class EventLoop(DriverLock):
         except BaseException:
             self._close_kick_fds()
             raise
+        self._rests = rests.Rests(self._epoll, self._kick_fds[0], linger_ns)
+        self.answers = self._rests.answers
         self._timer_fd = -1
+        self._shown = False
+        """Whether the application may watch the descriptor."""
         self._ready_fd = -1
         self._network_fd = -1
         self._read_network_at_ns = 0
@@ -125,9 +99,11 @@ class EventLoop(DriverLock):
         self._resting = False
         """Whether the context's own thread rests with the driver lock; `rouse` ends the rest."""
         self.pump.look = self._look_quickly
-        if not spins and not split:
-            self.pump.sleep_on(self._epoll.fileno(), bell.fd, self._kick_fds[0], self._arm_channels, self._answer_rare)
+        self.pump.delivered = self._delivered
+        self.pump.sleep_on(self._epoll.fileno(), bell.fd, self._kick_fds[0], self._arm_channels, self._answer_rare)
         self._next_timer_ns = 0
+        self._lives: Lives | None = None
+        """What stands for the next timers while the context's own thread sleeps; None if that is not known."""
 
     def listen(self, fd: int) -> None:
         """Wakes the loop when a descriptor of the network is readable; any thread may call this."""
@@ -166,14 +142,21 @@ class EventLoop(DriverLock):
     def watch(self, sessions: Sequence[ReceivingSession]) -> None:
         """Sets the sessions that the pump reads; for the driver only."""
         self._readers = [session.datagram_source.reader for session in sessions if not session.demux.blocked]
+        self._is_called = bool(self._words) or any(session.datagram_source.layer == "ring" for session in sessions)
         self.pump.attention = True
-        self._watched = sessions
+        self._watched, self._lives = sessions, None
         self.pump.watch([session.demux for session in sessions], self._words)
+        if self.pump.wants(DESCRIPTOR):
+            self.kick()  # the next turn arms the wake-up of the new sessions
 
     def watch_words(self, words: Sequence[WatchedWord]) -> None:
         """Sets the words whose changes the loop handles; for the driver only."""
         self._words = words
         self.watch(self._watched)
+
+    def count_messages(self) -> int:
+        """Returns how many messages the sessions that are watched have brought; for the driver only."""
+        return sum(session.demux.messages for session in self._watched)
 
     def _look(self) -> None:
         if self.pump.stuck and not self.quiet:
@@ -268,7 +251,8 @@ class EventLoop(DriverLock):
 
     def _must_stop(self) -> bool:
         own = self.pump.owner == self._own_thread
-        return bool(self._urgent or self.closing or (own and self._guests) or self.pump.pending_error is not None)
+        leaves = own and (self._guests or self._stands_back)
+        return bool(self._urgent or self.closing or leaves or self.pump.pending_error is not None)
 
     def _delivered(self) -> None:
         self._work.delivered()
@@ -295,6 +279,7 @@ class EventLoop(DriverLock):
         rested, self._resting = self._resting, False
         if not rested and not self._take_as_own_thread():
             return None
+        self._stands_back = False
         try:
             if self.split:
                 self._run_split_turn()
@@ -305,7 +290,7 @@ class EventLoop(DriverLock):
             if not self._resting:
                 self.give_back()
         # A split context rests without the driver lock, so that a guest gets the lock at once.
-        return functools.partial(_poll, self._epolls[1], self._due()) if self.split else rest
+        return functools.partial(rests.poll, self._epolls[1], self._due()) if self.split else rest
 
     def rouse(self) -> None:
         """Ends the rest of the context's own thread; for that thread only."""
@@ -314,10 +299,11 @@ class EventLoop(DriverLock):
             self._disarm()
             self.give_back()
 
-    def _drive_until_rest(self, woken: Any) -> Rest | None:  # noqa: ANN401 - whatever the rest returned
+    def _drive_until_rest(self, woken: object) -> Rest | None:
         """Delivers until there is no work, or another thread needs the driver lock."""
         if woken is not None:
-            self._finish_turn(self._wake_up(woken), self._is_awaited())
+            handled = self._wake_up(woken.woken, woken.take, woken.fetched) if isinstance(woken, OwnRest) else 0
+            self._finish_turn(handled, self._is_awaited())
         now = time.monotonic_ns()
         while not self._must_stop():
             handled = self._run_turn(now, FOREVER_NS, self._is_awaited())
@@ -326,17 +312,27 @@ class EventLoop(DriverLock):
                 continue
             if self.spins:
                 if not self.network_is_busy:
-                    return functools.partial(_spin, self.pump.poller, self.loops, self._due())
+                    return functools.partial(rests.spin, self.pump.poller, self.loops, self._due())
                 continue
             seconds = self._prepare_sleep(self._due() - now)
             if seconds is not None:
-                return functools.partial(self._epoll.poll, seconds)
+                return self._rest(now, seconds)
             now = time.monotonic_ns()
         return None
 
+    def _rest(self, now: int, seconds: float) -> OwnRest:
+        """Returns a rest of some seconds; of more, if a look at locks can stand for the timers that are due then."""
+        if self.network_is_busy:
+            return self._rests.network(self.pump, seconds, self._network_fd, self._work.first_fetch())
+        if self._network_fd >= 0 or not self._fenced:
+            self._lives = None
+        elif self._lives is None:
+            self._lives = self._work.lives(self._next_timer_ns)
+        return self._rests.rings(self.pump, now, seconds, self._lives)
+
     def _run_split_turn(self) -> None:
         """Does the work of a split context's own thread, which reads no ring."""
-        woken = self._epolls[1].poll(0)
+        woken = _readable(self._epolls[1])
         self._answer(woken)
         self._read_network()
         self._housekeeping(time.monotonic_ns())
@@ -418,6 +414,7 @@ class EventLoop(DriverLock):
         if now >= self._due():
             self.pump.unwant(HURRIED)
             self._next_timer_ns = self._work.run_timers(now)
+            self._lives = None
             self._set_timer(now)
         self._attend()
 
@@ -444,10 +441,11 @@ class EventLoop(DriverLock):
         for reader in self._readers:
             reader.arm(True)
         is_idle = self._work.arm(sleeps=True)
-        self._fenced = wake.barrier()  # SYNC park
+        self._fenced = not self._is_called or wake.barrier()  # SYNC park
         return is_idle and not any(map(RingReader.ready, self._readers))
 
     def _disarm(self) -> None:
+        self.pump.armed = False
         for reader in self._readers:
             reader.arm(False)
         self._work.arm(sleeps=False)
@@ -458,11 +456,11 @@ class EventLoop(DriverLock):
         if seconds is None:
             return 0
         try:
-            woken = self._epoll.poll(seconds)
+            woken = _readable(self._epoll, seconds)
         except BaseException:
             self._disarm()
             raise
-        return self._wake_up(woken)
+        return self._wake_up(woken, lambda: self.pump.run(0, 0, True) if woken else 0)
 
     def _prepare_sleep(self, timeout_ns: int) -> float | None:
         """Shows every session that this context sleeps; returns the seconds to sleep, None when there is work."""
@@ -477,14 +475,14 @@ class EventLoop(DriverLock):
         # Without the system's fence a source may not have seen that this context sleeps: sleep for 1 ms at most.
         return (timeout_ns if self._fenced else min(timeout_ns, 1_000_000)) / 1e9 if armed else None
 
-    def _wake_up(self, woken: Any) -> int:  # noqa: ANN401 - the result of the poll; a spin returns a bool
+    def _wake_up(self, woken: Collection[int], deliver: Callable[[], int], fetched: bool = False) -> int:
         """Delivers the messages after a wake-up, then shows that the context is awake; returns their number."""
-        if isinstance(woken, bool):
-            return 0
         try:
-            if any(fd == self._network_fd for fd, _ in woken):
-                self._read_network()
-            handled = self.pump.run(0, 0, True) if woken else 0
+            handled = deliver()  # the source of a message may be waiting for an answer
+            if self._network_fd in woken and not fetched:
+                if not self._work.read_first():
+                    self._read_network()
+                handled += self.pump.run(0, 0, True)
         finally:
             self._disarm()
         self._answer(woken)
@@ -500,25 +498,39 @@ class EventLoop(DriverLock):
                     outer.register(self._bell.fd, select.EPOLLIN)
                     outer.register(self._ready_fd, select.EPOLLIN)
                     self._outer = outer
+                    self.pump.want(SPLIT_DESCRIPTOR)
             return self._outer.fileno()
+        self._shown = True
+        return self.watch_descriptor()
+
+    def watch_descriptor(self) -> int:
+        """Returns the descriptor as `fileno` does, for a caller that ends its watch with `ignore_descriptor`."""
+        if self.split:
+            return self.fileno()
+        self.pump.want(DESCRIPTOR)  # from now on every turn has to arm the wake-up
         if self._timer_fd < 0:
-            self.pump.want(DESCRIPTOR)  # from now on every call has to arm the wake-up
             self._timer_fd = timerfd.create()
             self._epoll.register(self._timer_fd, select.EPOLLIN)
             self.rearm()
         return self._epoll.fileno()
 
+    def ignore_descriptor(self) -> None:
+        """Ends that turns arm the descriptor, unless the application got it from `fileno`."""
+        if not self._shown:
+            self.pump.unwant(DESCRIPTOR)
+            self.pump.disarm_descriptor()
+
     def rearm(self) -> None:
         """Arms the wake-up of `fileno`; does nothing before its first call."""
         if self._timer_fd < 0 and self._outer is None:
             return
-        self._answer(self._epoll.poll(0))
+        self._answer(_readable(self._epoll))
         self._read_network()
         self._housekeeping(time.monotonic_ns())
         if self._outer is None:
             timerfd.arm(self._timer_fd, max(1, self._due() - time.monotonic_ns()))
-            if not self._arm():
-                self.kick()
+            if self.pump.wants(DESCRIPTOR):
+                self.pump.arm_descriptor()
             return
         _clear(self._ready_fd)
         if not self._arm():
@@ -530,8 +542,11 @@ class EventLoop(DriverLock):
     def _answer_rare(self, rung: bytes, readable: bool) -> None:
         """Handles what a compiled sleep has heard besides records."""
         self._answer_bell(rung)
-        if readable:
+        if readable and not self._work.read_first():
             self._read_network()
+            if self._timer_fd >= 0:
+                self._clear_timer()
+                self.hurry()  # Python's turn runs the timers, and sets the descriptor's timer again
 
     def _answer_bell(self, rung: bytes) -> None:
         if NEWS in rung:
@@ -541,19 +556,24 @@ class EventLoop(DriverLock):
         if NEWS in rung or CALL in rung:
             self.hurry()  # FRAMES alone need no timers: a watched word has changed
 
-    def _answer(self, woken: list[tuple[int, int]]) -> None:
-        for fd, _ in woken:
+    def _answer(self, woken: Collection[int]) -> None:
+        for fd in woken:
             if fd in self._kick_fds:
+                self.pump.kick_waits = False
                 _clear(fd)
             elif fd == self._bell.fd:
                 self._answer_bell(self._bell.drain())
             elif fd == self._timer_fd:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._timer_fd, 8)
+                self._clear_timer()
+
+    def _clear_timer(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._timer_fd, 8)
 
     def close(self) -> None:
         """Closes the descriptors."""
         self.closing = True
+        self.answers.close()
         kicks, self._kick_fds = self._kick_fds, []
         if kicks:
             outer, self._outer = self._outer, None
@@ -565,17 +585,11 @@ class EventLoop(DriverLock):
             self._timer_fd = self._ready_fd = -1
 
 
+def _readable(epoll: select.epoll, seconds: float = 0) -> list[int]:
+    """Waits for descriptors that are readable; returns them."""
+    return [fd for fd, _ in epoll.poll(seconds)]
+
+
 def _clear(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(fd)
-
-
-def _poll(epoll: select.epoll, until_ns: int) -> None:
-    """Rests until a wake-up or a time."""
-    with contextlib.suppress(OSError, ValueError):  # ValueError: closed
-        epoll.poll(max(0, until_ns - time.monotonic_ns()) / 1e9)
-
-
-def _spin(poller: Poller, loops: int, until_ns: int) -> bool:
-    """Polls the rings until one has a message, or until a time."""
-    return poller.spin(loops, max(0, min(until_ns - time.monotonic_ns(), _LONGEST_SPIN_NS)))

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import sweep
+from ipcbus.runtime.loop.loop_tasks import Lives
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ringbuf import clock, segment
 from ringbuf.doorbell import NEWS, ring_once
+from ringbuf.held_locks import HeldLocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,6 +68,8 @@ class Timers:
         self._notify_soon = True
         self._wakeups_due_ns = FOREVER_NS
         self._words_of = 0
+        self._besides_ns = 0
+        """When a task other than `liveness` is due."""
         self.show_counters: Callable[[], None] = lambda: None
         """Shows counters of the context to other processes, once a second."""
 
@@ -85,6 +89,8 @@ class Timers:
             waiters,
         )
         self._network = network
+        self.first_fetch, self.read_first = network.first_fetch, network.read_first
+        """Read the session that was read last."""
 
     def read_network(self) -> int:
         """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""
@@ -119,6 +125,7 @@ class Timers:
 
     def run_timers(self, now_ns: int) -> int:
         """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock."""
+        now_ns = self._network.read_after_pause(now_ns)
         for task, interval in self._every.items():
             if now_ns >= self._next[task]:
                 # All tasks run on a common grid, so that a sleeping context wakes once for several of them.
@@ -136,7 +143,22 @@ class Timers:
         soon.append(self._serve_channels(now_ns))
         soon.append(self._sending_sessions.requests.turn(now_ns))
         soon += [self._wakeups_due_ns, self._sending_sessions.inform_due(now_ns), self._touch_sessions(now_ns)]
-        return min(*self._next.values(), *soon, self._receiving_sessions.check_losses(now_ns))
+        if not self._network.is_behind(now_ns):  # else the network is due soon
+            soon.append(self._receiving_sessions.check_losses(now_ns))
+        self._besides_ns = min(*(at for task, at in self._next.items() if task != "liveness"), *soon)
+        return min(self._next["liveness"], self._besides_ns)
+
+    def lives(self, due_ns: int) -> Lives | None:
+        """Returns the locks of all peers if only the task `liveness` is due then; None if one of them has no lock."""
+        if due_ns != self._next["liveness"] or self._besides_ns <= due_ns:
+            return None
+        locks = self._sending_sessions.receiver_locks()
+        for session in self._receiving_sessions.sessions():
+            lock = session.datagram_source.owner_lock()
+            if lock is None:
+                return None
+            locks.append(lock)
+        return Lives(HeldLocks(locks), self._every["liveness"], self._besides_ns)
 
     def look(self) -> None:
         """Handles the calls of receivers over control channels, if there are some."""

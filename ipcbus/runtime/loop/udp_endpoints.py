@@ -8,6 +8,7 @@ import logging
 import select
 import threading
 import time
+import weakref
 from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
@@ -15,28 +16,40 @@ from typing import TYPE_CHECKING
 from ipcbus.errors import ConfigError
 from ipcbus.resolution.local.registry import lives
 from ipcbus.runtime.discovery.topic_resolution import TopicResolution
+from ipcbus.runtime.loop.seals import Seals
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.runtime.weak_sets import members
+from ipcbus.transport.tcp.tcp_plan import receiver_port, stream_receiver_settings
+from ipcbus.transport.tcp.tcp_receiver import TcpReceiver
 from ipcbus.transport.udp import datagram_socket, network_interface
 from ipcbus.transport.udp.loss_injection import from_environment
-from ipcbus.transport.udp.sealing import Seals
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_settings
-from ipcbus.transport.udp.udp_receiver import UdpReceiver
-from ipcbus.wire.wire_layout import TOPIC_BITS, TRANSPORT_LBTRM
+from ipcbus.transport.udp.udp_receiver import BACKLOG_BYTES, UdpReceiver
+from ipcbus.wire.wire_layout import TOPIC_BITS, TRANSPORT_LBTRM, TRANSPORT_LBTTCP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ipcbus.config import Config, ContextOptions, ReceiverOptions
+    from ipcbus.reliability.receiver_settings import ReceiverSettings
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.resolution.local.registry import Registry
+    from ipcbus.resolution.source_string import Endpoint
     from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.transport.tcp.stream_port import StreamPort
+    from ipcbus.transport.tcp.tls import Tls
     from ipcbus.transport.udp.datagram_socket import DatagramSocket
+    from ipcbus.transport.udp.mmsg import Address
+    from ipcbus.transport.udp.session_socket import PacketHandler
     from ipcbus.transport.udp.udp_plan import Kind
     from ipcbus.transport.udp.udp_sender import UdpSender, UdpSenderListener
     from ringbuf.slots import Identity
 
 log = logging.getLogger("ipcbus")
+
+_all: weakref.WeakSet[UdpEndpoints] = weakref.WeakSet()
+"""Those of all contexts of this process."""
 
 _FIRST_LOCAL = 0x8000
 """The lowest number of rings for messages that come over UDP; lower numbers are of sending sessions."""
@@ -46,8 +59,17 @@ _UDP_RECEIVERS_MAX = 1024
 _PATIENCE_NS = 5_000_000
 """Time in ns for which the sockets are not read while the pump reads a full ring."""
 _LINGER_S = 0.02
-_LONG_NS = 500_000_000
-"""Time in ns without a read, after which the sockets are read before a peer counts as silent."""
+_PUSH_MAX_NS = 1_500_000_000
+_PUSH_S = 0.001
+_PAUSE_NS = 100_000_000
+"""Time in ns without a read, as in a slow callback, after which all that waits is read before timers run."""
+_TURNS_AFTER_PAUSE = 512
+"""Enough for full socket buffers; a peer that sends without end does not hold the timers up."""
+
+_SEND_SPARE = BACKLOG_BYTES // 2
+"""Bytes that an undriven context takes beyond its ring, so that a send in its thread goes on."""
+_BEHIND_MAX_NS = 1_000_000_000
+"""Longest time for which timers of receivers wait, after a pause, for packets that a full ring keeps in a socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +78,19 @@ class _Listener:
 
     clients_changed: Callable[[], None]
     ring_has_room: Callable[[], None]
-    turn_is_due: Callable[[], None]
+    turn_is_due: Callable[..., None]
     context_lives: Callable[[int], bool | None]
+
+
+def _tls(options: ContextOptions) -> Tls | None:
+    if options.use_tls:
+        # Here, because ssl takes 10 ms, and most contexts do without.
+        from ipcbus.transport.tcp.tls import Tls
+
+        return Tls(options)
+    if options.tls_certificate or options.tls_trusted_certificates:
+        log.warning("certificates for TLS are set, and use_tls is not: sessions over LBT-TCP go without TLS")
+    return None
 
 
 class UdpEndpoints:
@@ -92,7 +125,11 @@ class UdpEndpoints:
         self._lock = threading.Lock()
         self._random = SystemRandom()
         self._epoll: select.epoll | None = None
-        self._sockets: dict[int, SessionSocket] = {}
+        self._sockets: dict[int, SessionSocket | StreamPort] = {}
+        self._streams: set[StreamPort] = set()
+        """The connections of this context's receivers."""
+        self._latest: UdpReceiver | None = None
+        """The receiver that has got something last."""
         self._udp_senders: list[UdpSender] = []
         self._udp_receivers: list[UdpReceiver] = []
         self._shared: dict[tuple[str, ...], SessionSocket] = {}
@@ -100,8 +137,18 @@ class UdpEndpoints:
         self._due_ns = FOREVER_NS
         self._full_receiver: UdpReceiver | None = None
         self._read_ns = 0
+        self._behind_ns = 0
+        """The time of the first read after a pause, while not all that waited has been read; 0 when it has."""
         self._hurried = False
-        self.seals = Seals(domain, options.network_key_file, options.network_replay_window)
+        self._stood_in_ns = 0
+        """The time of the last read for an application that did not drive the context."""
+        self.seals = Seals(
+            domain,
+            options.network_key_file,
+            options.network_replay_window,
+            encrypts=options.network_protection == "encrypt",
+        )
+        self.tls = _tls(options)
         self.resolution = TopicResolution(
             domain,
             who,
@@ -113,12 +160,13 @@ class UdpEndpoints:
         for path in self.resolution.paths:
             for port in path.ports:
                 self._listen(port)
+        _all.add(self)
 
     # ------------------------------------------------------------------ sending
 
     def listener(self, ring_has_room: Callable[[], None]) -> UdpSenderListener:
         """Returns what a session over UDP of this context reports to; `ring_has_room` is called as it says there."""
-        return _Listener(self._changed_soon, ring_has_room, self.hurry, functools.partial(lives, self._domain))
+        return _Listener(self._changed_soon, ring_has_room, self._hurry_by, functools.partial(lives, self._domain))
 
     def add(self, udp_sender: UdpSender) -> None:
         """Takes care of a sending session from now on; any thread may call this."""
@@ -133,6 +181,11 @@ class UdpEndpoints:
         self._event_loop.hurry()
         if not self._event_loop.is_driver():
             self._event_loop.kick()
+
+    def _hurry_by(self, due_ns: int = 0) -> None:
+        """Makes the loop call `turn` at this time at the latest; any thread may call this."""
+        if due_ns < self._due_ns:
+            self.hurry()
 
     def _changed_soon(self) -> None:
         self._note_activity()
@@ -164,10 +217,47 @@ class UdpEndpoints:
                 f"{advert.source_string}: this context has joined {_UDP_RECEIVERS_MAX} sessions over UDP, "
                 "the maximum; receive in several contexts, and set network_key_file if strangers may offer sessions"
             )
+        if advert.over_network == TRANSPORT_LBTTCP:
+            return self._join_over_tcp(advert, endpoint, options, resume_at)
         # A context that only answers may know no group (`response_sessions`).
         kind: Kind = "lbtrm" if endpoint.group or advert.transport == TRANSPORT_LBTRM else "lbtru"
         own = self._own_port(kind, endpoint.host, options)
         ports = (own, self._group_port(endpoint.group, endpoint.group_port)) if endpoint.group else (own,)
+        address = own.socket.peer(endpoint.host, endpoint.port)
+        return self._receive(UdpReceiver, advert, ports, address, receiver_settings(kind, options), resume_at)
+
+    def _join_over_tcp(
+        self, advert: SessionAdvert, endpoint: Endpoint, options: ReceiverOptions, resume_at: int | None
+    ) -> UdpReceiver:
+        """Begins to connect to a session over TCP."""
+
+        def unused(port: StreamPort) -> None:
+            self._streams.discard(port)
+            self._latest = None
+            self.release(port)
+
+        port = receiver_port(self._options, options, self.seals.receiver, self.tls, unused)
+        self._streams.add(port)
+        with self._lock:
+            self._listen(port)
+        address = port.socket.peer(endpoint.host, endpoint.port)
+        settings = stream_receiver_settings(options)
+        try:
+            return self._receive(TcpReceiver, advert, (port,), address, settings, resume_at)
+        except BaseException:
+            unused(port)
+            raise
+
+    def _receive(
+        self,
+        kind: type[UdpReceiver],
+        advert: SessionAdvert,
+        ports: tuple[SessionSocket | StreamPort, ...],
+        address: Address,
+        settings: ReceiverSettings,
+        resume_at: int | None,
+    ) -> UdpReceiver:
+        """Begins to receive a session from its sockets."""
         local = _FIRST_LOCAL | next(self._local_numbers) & (_FIRST_LOCAL - 1)
         entries: list[int] = []
 
@@ -175,17 +265,17 @@ class UdpEndpoints:
             for entry in entries:
                 self._registry.remove(entry)
 
-        udp_receiver = UdpReceiver(
+        udp_receiver = kind(
             self._domain,
             local,
             advert,
             self._who,
             ports,
-            own.socket.peer(endpoint.host, endpoint.port),
-            receiver_settings(kind, options),
+            address,
+            settings,
             # One generator a session, so that a source cannot guess the numbers that others see; SystemRandom is slow.
             Random(self._random.getrandbits(256)),
-            multicast=bool(endpoint.group),
+            multicast=len(ports) > 1,
             resume_at=resume_at,
             group=self._options.shared_memory_group,
             sample_every=self._options.latency_sampling_interval,
@@ -243,7 +333,7 @@ class UdpEndpoints:
         with self._lock:
             self._listen(port)
 
-    def _listen(self, port: SessionSocket) -> None:
+    def _listen(self, port: SessionSocket | StreamPort) -> None:
         if self._epoll is None:
             self._epoll = select.epoll()
             self._event_loop.listen(self._epoll.fileno())
@@ -251,7 +341,7 @@ class UdpEndpoints:
         self._epoll.register(number, select.EPOLLIN)
         self._sockets[number] = port
 
-    def release(self, port: SessionSocket) -> None:
+    def release(self, port: SessionSocket | StreamPort) -> None:
         """Closes a socket that no session uses any more; any thread may call this."""
         with self._lock:
             self._sockets.pop(port.socket.fileno(), None)
@@ -259,27 +349,146 @@ class UdpEndpoints:
 
     # ------------------------------------------------------------------ driving
 
+    def first_fetch(self) -> Callable[[], bool] | None:
+        """Returns what reads the session that was read last; None without any."""
+        return self._latest.first_fetch if self._latest is not None else None
+
+    def read_first(self) -> bool:
+        """Reads the session that was read last, so that its messages are delivered before all else is looked at.
+
+        Returns:
+            Whether anything has come, and nothing else. `read` is to be called soon in any case.
+        """
+        fetch = self.first_fetch()
+        return fetch is not None and fetch()
+
     def read(self) -> int:
         """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock."""
-        if self._full_receiver and time.monotonic_ns() < self._read_ns + _PATIENCE_NS and self._full_receiver.congested:
+        now_ns = time.monotonic_ns()
+        if self._full_receiver and now_ns < self._read_ns + _PATIENCE_NS and self._full_receiver.congested:
             return self._due_ns
-        for _ in range(_TURNS):
+        paused = now_ns - self._read_ns > _PAUSE_NS
+        if paused and not self._behind_ns:
+            self._behind_ns = now_ns
+        for stream in self._streams:
+            if stream.socket.is_paused:
+                stream.look_for_room()
+        addressees: set[PacketHandler] = set()
+        if (latest := self._latest) is not None:
+            latest.read_rest(now_ns)
+            addressees.add(latest)
+        for _ in range(_TURNS_AFTER_PAUSE if paused else _TURNS):
             ready = [port for number, _ in self._poll() if (port := self._sockets.get(number)) is not None]
             if not ready:
                 break
-            now_ns = self._read_ns = time.monotonic_ns()
+            now_ns = time.monotonic_ns()
             self._full_receiver = None
             for addressee in set().union(*(port.read(now_ns) for port in ready)):
-                following = addressee.turn(now_ns)
-                if following is not None:
-                    self._due_ns = min(self._due_ns, following)
-                if isinstance(addressee, UdpReceiver) and addressee.congested:
-                    self._full_receiver = addressee
+                addressees.add(addressee)
+                if isinstance(addressee, UdpReceiver):
+                    self._latest = addressee
+                    if addressee.congested:
+                        self._full_receiver = addressee
             # The rest waits in the kernel until the pump has read the ring.
             if self._full_receiver or not any(port.may_have_more for port in ready):
                 break
+        self._read_ns = now_ns
+        if not self._full_receiver:
+            self._behind_ns = 0
+        # Last: what a timer is about to give up may be in a later packet.
+        for addressee in addressees:
+            if isinstance(addressee, UdpReceiver) and not addressee.needs_turn(now_ns):
+                continue
+            following = self._turn_of(addressee, now_ns)
+            if following is not None:
+                self._due_ns = min(self._due_ns, following)
         self._look_for_news()
         return 0 if self._hurried else self._due_ns
+
+    def read_after_pause(self, now_ns: int) -> int:
+        """Reads the sockets if that was long ago, so that no packet that waits there counts as missing.
+
+        Returns:
+            The time now, by which the timers are to be judged.
+        """
+        if now_ns - self._read_ns <= _PAUSE_NS:
+            return now_ns
+        self.read()
+        return time.monotonic_ns()
+
+    def read_for_undriven(self, udp_sender: UdpSender, *, closing: bool = False) -> bool:
+        """Reads the sockets of clients in this process that no thread drives: the waiting one may be theirs.
+
+        Nothing is delivered. Any thread may call this.
+
+        Args:
+            udp_sender: the session whose clients the calling thread waits for.
+            closing: whether it has ended: its clients take all the rest, also those that were driven just now.
+
+        Returns:
+            Whether there is such a client.
+        """
+        clients = {client.context_id for client in udp_sender.reliable_sender.clients}
+        session_id = udp_sender.reliable_sender.session_id
+        undriven = [each for each in members(_all) if each is not self and each._who.context_id in clients]
+        return any([each._stand_in(session_id, closing=closing) for each in undriven])
+
+    def undriven(self, context_ids: Iterable[int]) -> list[str]:
+        """Returns the names of those that are other contexts of this process, and that no thread drives now."""
+        found = {each._who.context_id: each for each in members(_all) if each is not self and each._event_loop.is_idle}
+        return [found[context_id]._who.context_name for context_id in context_ids if context_id in found]
+
+    def _stand_in(self, session_id: int, *, closing: bool) -> bool:
+        """Reads the sockets for an application that does not drive the context."""
+        event_loop = self._event_loop
+        driven = self._read_ns != self._stood_in_ns and time.monotonic_ns() - self._read_ns <= _PAUSE_NS
+        if (driven and not closing) or not event_loop.sequential or event_loop.closing:
+            return False
+        with event_loop.driver_lock_if_free() as free:
+            if not free or event_loop.closing:
+                return False
+            receivers = [each for each in self._udp_receivers if each.session_id == session_id]
+            try:
+                for udp_receiver in receivers:
+                    udp_receiver.spare = udp_receiver.rest_max if closing else _SEND_SPARE
+                self._read_and_turn()
+            finally:
+                for udp_receiver in receivers:
+                    udp_receiver.spare = 0
+            self._stood_in_ns = self._read_ns
+            event_loop.hurry()
+        event_loop.kick()  # its descriptor becomes readable, although its sockets are read
+        return True
+
+    def _read_and_turn(self) -> None:
+        """Reads the sockets, and runs a turn whether it is due or not; for the driver only."""
+        self.read()
+        self._due_ns = 0
+        self.turn(time.monotonic_ns())
+
+    def push_out(self, udp_sender: UdpSender) -> None:
+        """Sends what an ended session still holds to clients of this thread, which may not drive this context again."""
+        if not self._event_loop.sequential or self._event_loop.is_driver():
+            return
+        until_ns = time.monotonic_ns() + _PUSH_MAX_NS
+        while (
+            self._epoll is not None
+            and udp_sender.reliable_sender.blocked
+            and time.monotonic_ns() < until_ns
+            and self.read_for_undriven(udp_sender, closing=True)
+        ):
+            self._epoll.poll(_PUSH_S)
+            with self._event_loop.driver_lock():
+                self._read_and_turn()
+
+    def is_behind(self, now_ns: int) -> bool:
+        """Returns whether packets that came during a pause still wait: no message counts as missing for long."""
+        return bool(self._behind_ns) and now_ns - self._behind_ns < _BEHIND_MAX_NS
+
+    def _turn_of(self, addressee: PacketHandler, now_ns: int) -> int | None:
+        """Has an addressee do what is due; timers of a receiver wait for packets that came during a pause."""
+        waits = isinstance(addressee, UdpReceiver) and self.is_behind(now_ns)
+        return now_ns + _PATIENCE_NS if waits else addressee.turn(now_ns)
 
     def _look_for_news(self) -> None:
         if self.resolution.changes != self._known_changes:
@@ -293,12 +502,11 @@ class UdpEndpoints:
         """Does the work that is due; returns when to call again, in ns of the monotonic clock."""
         if now_ns < self._due_ns and not self._hurried:
             return self._due_ns
-        self._hurried = False  # first: the work below, and any other thread, may call `hurry`
-        if now_ns - self._read_ns > _LONG_NS:
-            # A callback took long: a peer whose packets wait in a socket is not silent.
-            self.read()
-            now_ns = time.monotonic_ns()
-        soon = self.resolution.turn(now_ns)
+        # First: the work below, and any other thread, may call `hurry`; what is due is not known meanwhile.
+        self._hurried, self._due_ns = False, FOREVER_NS
+        soon = min(self.resolution.turn(now_ns), self.seals.turn(now_ns))
+        if self.tls is not None:
+            soon = min(soon, self.tls.turn(now_ns))
         self._look_for_news()
         for udp_sender in list(self._udp_senders):
             following = udp_sender.turn(now_ns)
@@ -308,8 +516,10 @@ class UdpEndpoints:
         for udp_receiver in list(self._udp_receivers):
             if udp_receiver.has_left:
                 self._udp_receivers.remove(udp_receiver)
+                if self._latest is udp_receiver:
+                    self._latest = None
                 continue
-            following = udp_receiver.turn(now_ns)
+            following = self._turn_of(udp_receiver, now_ns)
             soon = soon if following is None else min(soon, following)
         self._note_activity()
         self._due_ns = soon
@@ -321,9 +531,11 @@ class UdpEndpoints:
         self._event_loop.network_is_busy = active or bool(self._udp_receivers or self.resolution.paths)
 
     def show_counters(self) -> None:
-        """Writes the counters of topic resolution into the registry."""
+        """Writes the counters of topic resolution and of the seals into the registry."""
         if self.resolution.paths:
             self._registry.show_counters(self.resolution.counters())
+        if self._options.network_key_file:
+            self._registry.show_counters({"dgrams_dropped_seal": self.seals.dropped()})
 
     def _drop(self, udp_sender: UdpSender) -> None:
         self._udp_senders.remove(udp_sender)
@@ -335,9 +547,9 @@ class UdpEndpoints:
             not udp_sender.over(time.monotonic_ns(), context_closes=True) for udp_sender in list(self._udp_senders)
         ):
             with self._event_loop.driver_lock():
-                self.read()
-                self._due_ns = 0
-                self.turn(time.monotonic_ns())
+                self._read_and_turn()
+            for udp_sender in list(self._udp_senders):
+                self.read_for_undriven(udp_sender, closing=True)
             self._epoll.poll(_LINGER_S)
         for udp_sender in list(self._udp_senders):
             self._drop(udp_sender)

@@ -41,15 +41,13 @@ class _Return:
 class Failover:
     """The failovers of one context. Runs on the driver."""
 
-    def __init__(self, joiner: SessionJoiner, is_unread: Callable[[ReceivingSession], bool]) -> None:
+    def __init__(self, joiner: SessionJoiner) -> None:
         """Begins without failovers.
 
         Args:
             joiner: joins sessions.
-            is_unread: returns whether the source of a session has not taken all control messages yet. A response among
-                them would be lost with the link over UDP.
         """
-        self._joiner, self._is_unread = joiner, is_unread
+        self._joiner = joiner
         self._moved_ns: dict[SessionAdvert, int] = {}
         self._returning: dict[SessionAdvert, _Return] = {}
 
@@ -68,7 +66,7 @@ class Failover:
         except (IpcBusError, RingError, OSError) as error:
             log.warning("%s cannot be received over UDP either: %s", session.source_string, error)
             return False
-        log.warning("%s goes on over UDP: %s", session.source_string, reason)
+        log.warning("%s goes on over %s: %s", session.source_string, udp_receiver.layer, reason)
         self._moved_ns[session.advert] = time.monotonic_ns()
         udp_receiver.lines = session.datagram_source.lines  # the ring is mapped still
         session.switch(udp_receiver, reason)
@@ -82,7 +80,9 @@ class Failover:
         for session in sessions:
             advert, udp_receiver = session.advert, session.datagram_source
             rests = now_ns - self._moved_ns.setdefault(advert, now_ns) < _REST_NS
-            if not session.reason or not isinstance(udp_receiver, UdpReceiver) or advert in self._returning or rests:
+            if advert.over_udp or not session.reason or not isinstance(udp_receiver, UdpReceiver):
+                continue
+            if advert in self._returning or rests:
                 continue
             behind = bool(udp_receiver.reliable_receiver.missing or udp_receiver.reliable_receiver.catches_up)
             if session.demux.blocked or (behind and advert.source_paced):
@@ -117,7 +117,7 @@ class Failover:
                 continue
             if returning is None or session.demux.holds_datagram or not returning.is_through():
                 continue
-            if session.has_all(returning.published) and not self._is_unread(session):
+            if session.has_all(returning.published):
                 del self._returning[session.advert]
                 log.info("%s is received from its ring again", session.source_string)
                 session.switch(returning.ring, "")

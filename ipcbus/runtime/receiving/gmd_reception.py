@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ipcbus.delivery.gmd_gate import GmdGate
 from ipcbus.delivery.message_types import LOSSES, MessageType, loss_events
-from ipcbus.delivery.received_message import event, resent_message
-from ipcbus.gmd.gmd_settings import FOREVER_NS
+from ipcbus.delivery.received_message import event, given_up, resent_message
 from ipcbus.gmd.held_messages import LiveMessage, Loss, ResentMessage
 from ipcbus.gmd.receiver_state import GmdReceiver, Verdict
 from ipcbus.runtime.receiving.ack_sender import AckSender
 from ipcbus.wire import gmd_messages
+from ipcbus.wire.resent_entries import ResentEntries
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from ipcbus.delivery.pump import Pump
     from ipcbus.delivery.received_message import Message
     from ipcbus.delivery.recovering_controller import RecoveringController
@@ -44,6 +46,9 @@ class ReceptionOwner(Protocol):
     @property
     def pump(self) -> Pump:
         """Delivers the messages of the context."""
+
+    def driver_lock(self) -> AbstractContextManager[None]:
+        """Makes the calling thread the one that drives the context, for a short change."""
 
     def writer(self, session: ReceivingSession) -> ResponseWriter | None:
         """Returns the short way to the source of a session; None without an open pipe."""
@@ -102,12 +107,13 @@ class GmdReception:
         self.machine = GmdReceiver(
             options.gmd_name, self.topic, instance, streams, settings, self.gate, time.monotonic_ns()
         )
+        self.machine.has_losses = self.flush_soon
         self._acks = self.gate.short_way = AckSender(self.topic, instance)
         self._writer: ResponseWriter | None = None
         self._channel: ControlChannel | None = None
         self.due_ns = 0
         self._delivers = False
-        self.over = False
+        self.over = self.is_forked = False
 
     # ------------------------------------------------------------------ calls of the gate
 
@@ -145,14 +151,30 @@ class GmdReception:
     def flush(self) -> None:
         """Takes acknowledgements at once: too many are not recorded."""
         self._take_acks(time.monotonic_ns())
-        if self.machine.stream is not None:
-            self.machine.stream.record()
+        self._record()
+
+    def flush_from_any_thread(self) -> bool:
+        """As `flush`; waits until the thread that drives the context lets this one do it."""
+        if self.is_forked:
+            return False
+        with self._owner.driver_lock():
+            self._take_acks(time.monotonic_ns())
+            return self._record()
+
+    def _record(self) -> bool:
+        is_recorded = self.machine.stream is None or self.machine.stream.record()
+        if is_recorded:
+            self.gate.note_recorded()
+        return is_recorded
 
     # ------------------------------------------------------------------ by time, and by what comes
 
     def receive(self, message: GmdAnswer, now_ns: int) -> None:
         """Takes a message of the source."""
         self.machine.receive(message, now_ns)
+        stream = self.machine.stream
+        if stream is not None:
+            self._controller.origin.set_sender(stream.sender, stream.incarnation)
         self._deliver()
         self.due_ns = 0
 
@@ -160,17 +182,20 @@ class GmdReception:
         """Goes on; returns when to call again, in ns of the monotonic clock."""
         self._take_acks(now_ns)
         if self.over:
-            if self.machine.stream is not None:
-                self.machine.stream.record()
-            return FOREVER_NS
+            self._record()
+            due_ns = self.machine.turn(now_ns, self._send)
+            return due_ns if self._deliver() else now_ns + _ROOM_NS
         channel = self._owner.channel(self.session)
         if channel is not self._channel:
             self._channel, self._writer = channel, None
             self.machine.channel_lost(now_ns)
         due_ns = self.machine.turn(now_ns, self._send)
+        self._record()  # says to the gate that it is done
         self._shorten_the_way()
         if self.machine.refusal:
             self._warn(self.machine.refusal)
+        if self.machine.stream is not None and self.machine.stream.failing:
+            warn_of_area(self.subscription, self._controller.origin.topic, self.machine.stream.failing)
         return due_ns if self._deliver() else min(due_ns, now_ns + _ROOM_NS)
 
     def _shorten_the_way(self) -> None:
@@ -215,13 +240,17 @@ class GmdReception:
                 item = self.machine.take()
                 if item is None:
                     return True
-                self._deliver_item(item)
+                self._deliver_item(item, without_limit=without_limit)
             return False
         finally:
             self._delivers = False
 
-    def _deliver_item(self, item: ReceivedItem) -> None:
-        if isinstance(item, LiveMessage):
+    def _deliver_item(self, item: ReceivedItem, *, without_limit: bool) -> None:
+        if isinstance(item, ResentEntries):
+            origin = self._controller.origin
+            count = self.gate.deliver_resent(item, origin, self.machine.opening, without_limit=without_limit)
+            self.session.delivery.count_delivered(count)
+        elif isinstance(item, LiveMessage):
             self.session.delivery.count_delivered(1)  # a wait ends with it, though the demux took it before
             self.gate.deliver(cast("Message", item.what))
         elif isinstance(item, ResentMessage):
@@ -234,6 +263,8 @@ class GmdReception:
                 self.gate.deliver(event(self._controller.origin, kind, first, last))
         else:
             self.gate.withdraw(item.first, item.last)
+            self.session.delivery.count_delivered(1)
+            self.gate.deliver(given_up(self._controller.origin, item.first, item.last))
 
     # ------------------------------------------------------------------ the end
 
@@ -260,3 +291,8 @@ class GmdReception:
         self.over = True
         self._acks.use(None, 0, None)
         self.machine.detach()
+
+
+def warn_of_area(subscription: Subscription, topic: str, why: str) -> None:
+    """Warns a receiver once that its area does not record what it acknowledges."""
+    subscription.warn(f"gmd area {why}", f"receiver {subscription.options.gmd_name!r} of topic {topic!r}: {why}")

@@ -7,15 +7,17 @@ import secrets
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import GmdAreaLocked, GmdError
+from ipcbus.gmd.gmd_events import GmdReceiverStatistics
 from ipcbus.gmd.gmd_settings import FOREVER_NS, ReceiverSettings
 from ipcbus.gmd.received_stream import ReceivedStreams
-from ipcbus.runtime.gmd_areas import open_receiver_area
-from ipcbus.runtime.receiving.gmd_reception import GmdReception
+from ipcbus.runtime.gmd_areas import CHECK_NS, open_receiver_area
+from ipcbus.runtime.receiving.gmd_reception import GmdReception, warn_of_area
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers, gmd_identity
 from ipcbus.wire import gmd_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from ipcbus.delivery.pump import Pump
     from ipcbus.delivery.recovering_controller import RecoveringController
@@ -43,13 +45,15 @@ class _NamedReceiver:
 
     def __init__(self, domain: str, subscription: Subscription) -> None:
         options = subscription.options
-        self._domain, self._options = domain, options
+        self._domain, self._subscription, self._options = domain, subscription, options
         self.instance = secrets.randbits(64)
         self.settings = ReceiverSettings(
             disconnect_mode=_DISCONNECT_MODES[options.gmd_disconnect_mode],
             unrecorded_max=options.gmd_unrecorded_maximum,
             deliveries_max=options.gmd_max_deliveries,
         )
+        self.ended = (0, 0)
+        """Messages that were sent again to it, and duplicates, in sessions that it has left."""
         self._topics: dict[str, tuple[ReceiverArea, ReceivedStreams]] = {}
 
     def streams(self, topic: str) -> ReceivedStreams:
@@ -62,6 +66,19 @@ class _NamedReceiver:
             area = open_receiver_area(self._domain, topic, self._options)
             self._topics[topic] = area, ReceivedStreams(area, self.settings)
         return self._topics[topic][1]
+
+    @property
+    def failing(self) -> str:
+        """Why an area cannot record; empty while all can."""
+        return next((why for _, streams in self._topics.values() for why in streams.failing()), "")
+
+    def check(self) -> None:
+        """Looks whether the areas are still there."""
+        for topic, (area, _) in self._topics.items():
+            try:
+                area.check()
+            except GmdError as error:
+                warn_of_area(self._subscription, topic, str(error))
 
     def close(self) -> None:
         for area, streams in self._topics.values():
@@ -92,10 +109,12 @@ class GmdReceptions:
         self._channels, self._is_joined = channels, is_joined
         self._named: dict[Subscription, _NamedReceiver] = {}
         self._all: list[GmdReception] = []
+        self._ended: list[GmdReception] = []  # they withhold losses
         self._to_flush: list[GmdReception] = []
         self.publish: Callable[[str, str, Message], bool] = lambda topic, name, message: False
         """Publishes, on a topic, a message that the receiver of this `gmd_name` gives up; returns whether it could."""
         self.malformed = 0
+        self._check_ns = 0
 
     # ------------------------------------------------------------------ receivers
 
@@ -126,8 +145,21 @@ class GmdReceptions:
         if named is not None:
             for each in [each for each in self._all if each.subscription is subscription]:
                 self._close(each)
+            self._ended = [each for each in self._ended if each.subscription is not subscription]
             named.close()
             subscription.gates.clear()
+
+    def statistics(self, subscription: Subscription) -> GmdReceiverStatistics | None:
+        """Returns the figures of a receiver; None if it has no name, or is closed."""
+        named = self._named.get(subscription)
+        if named is None:
+            return None
+        machines = [each.machine for each in self._all if each.subscription is subscription]
+        return GmdReceiverStatistics(
+            named.ended[0] + sum(each.resent for each in machines),
+            named.ended[1] + sum(each.duplicates for each in machines),
+            named.failing,
+        )
 
     def of(self, session: ReceivingSession) -> SessionGates:
         """Returns what gives the named receivers of a session their gates."""
@@ -159,13 +191,22 @@ class GmdReceptions:
 
     def abandon(self) -> None:
         """Gives up everything in the child of a fork."""
+        for each in [*self._all, *self._ended]:
+            each.is_forked = True
         self._all.clear()
+        self._ended.clear()
         self._named.clear()
         self._to_flush.clear()
 
     def _close(self, each: GmdReception) -> None:
         each.close()
         self._all.remove(each)
+        if each.machine.withholds:
+            self._ended.append(each)
+            self._event_loop.hurry()
+        named = self._named.get(each.subscription)
+        if named is not None:
+            named.ended = named.ended[0] + each.machine.resent, named.ended[1] + each.machine.duplicates
         if each.gate in each.subscription.gates:
             each.subscription.gates.remove(each.gate)
 
@@ -179,7 +220,7 @@ class GmdReceptions:
     @property
     def any(self) -> bool:
         """Whether there is a named receiver that has joined a source."""
-        return bool(self._all)
+        return bool(self._all or self._ended)
 
     def flush_soon(self, reception: GmdReception) -> None:
         """Has acknowledgements sent soon; any thread may call this."""
@@ -221,11 +262,17 @@ class GmdReceptions:
         """Goes on with all receivers; returns when to call again, in ns of the monotonic clock."""
         if self._to_flush:
             self.flush(now_ns)
-        soon = FOREVER_NS
-        for each in list(self._all):
+        if now_ns >= self._check_ns:
+            self._check_ns = now_ns + CHECK_NS
+            for named in list(self._named.values()):
+                named.check()
+        soon = self._check_ns if self._named else FOREVER_NS
+        for each in [*self._all, *self._ended]:
             if each.due_ns <= now_ns:
                 each.due_ns = each.turn(now_ns)
             soon = min(soon, each.due_ns)
+        if self._ended:
+            self._ended = [each for each in self._ended if each.due_ns < FOREVER_NS]
         return soon
 
     # ------------------------------------------------------------------ calls of receptions
@@ -235,10 +282,13 @@ class GmdReceptions:
         """Delivers the messages of the context."""
         return self._event_loop.pump
 
+    def driver_lock(self) -> AbstractContextManager[None]:
+        """Makes the calling thread the one that drives the context, for a short change."""
+        return self._event_loop.driver_lock()
+
     def writer(self, session: ReceivingSession) -> ResponseWriter | None:
         """Returns the short way to the source of a session; None without an open pipe."""
-        event_loop = self._event_loop
-        return self._channels.response_writer(session, event_loop.pump, sequential=event_loop.sequential)
+        return self._channels.response_writer(session, self._event_loop.pump)
 
     def channel(self, session: ReceivingSession) -> ControlChannel | None:
         """Returns the control channel to the source of a session; None while it cannot be opened."""

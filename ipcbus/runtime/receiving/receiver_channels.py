@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
 from ipcbus.transport.ring.ring_receiver import RingReceiver
+from ipcbus.transport.udp.udp_link import UdpLink
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire import control_messages
 
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from ipcbus.transport.datagram_source import DatagramSource
     from ipcbus.transport.receiving_session import ReceivingSession
     from ipcbus.transport.ring.response_frames import ResponseWriter
-    from ipcbus.transport.udp.udp_link import UdpLink
+    from ipcbus.wire.control_front import FrameTaker
     from ringbuf.shared_words import WatchedWord
+
+log = logging.getLogger("ipcbus")
 
 _SLICE_NS = 200_000
 """Time in ns after which a channel gives way to live messages, and to other processes on this processor."""
@@ -51,6 +55,40 @@ class _Open:
     word: WatchedWord | None = None
     """Changes when the source sends something; None before the channel is open, and over UDP."""
 
+    def responses(self) -> list[bytes]:
+        """Returns the responses that may not have come, after the end of the channel, in the form for another channel.
+
+        Recoveries and guaranteed delivery ask again over another channel; no thread would send a response again.
+        """
+        found = list(filter(control_messages.is_response, self.channel.unsent))
+        if not isinstance(self.link, UdpLink):
+            return found
+        epoch, doubtful = self.link.window.epoch, self.channel.doubtful
+        return [
+            control_messages.resent(epoch, frame, message)
+            for frame, message in doubtful
+            if control_messages.is_response(message)
+        ] + found
+
+    def keep(self, message: bytes, bytes_max: int) -> bool:
+        """Keeps a response for the next channel, if the link over UDP is broken and it has room."""
+        if not self._has_lost_link() or not control_messages.is_response(message):
+            return False
+        if sum(map(len, self.channel.unsent)) + len(message) > bytes_max:
+            return False
+        self.channel.unsent.append(message)
+        return True
+
+    def waits_for_link(self) -> bool:
+        """Returns whether its link over UDP is broken, and responses may not have come."""
+        return self._has_lost_link() and bool(self.responses())
+
+    def _has_lost_link(self) -> bool:
+        if not isinstance(self.link, UdpLink) or not self.channel.broken:
+            return False
+        self.channel.close()  # from now on it says what was not sent
+        return True
+
 
 class ReceiverChannels:
     """The channels of a context's receivers, one for each joined session that needs it. Runs on the driver.
@@ -72,6 +110,13 @@ class ReceiverChannels:
         self.changes = 0
         """Changes whenever `words` does."""
         self._channels: dict[SessionAdvert, _Open] = {}
+        self._takers: list[FrameTaker | None] = [None] * 256
+        self.responses_lost = 0
+        """Responses that may not have come, and that are not sent again."""
+
+    def hand(self, kind: int, taker: FrameTaker) -> None:
+        """Hands messages of a kind that come through pipes to a taker, with their session as the peer."""
+        self._takers[kind] = taker
 
     def of(self, session: ReceivingSession) -> ControlChannel | None:
         """Returns the channel to the source of a session; None when there can be no channel now."""
@@ -82,17 +127,26 @@ class ReceiverChannels:
                 return known.channel
             if isinstance(source, UdpReceiver) and now_ns < known.opened_ns + _OPEN_AGAIN_NS:
                 return None
-        self.forget(session)
+        responses = self._close(session)
         link = self._link(source)
         if link is None:
+            self._count_lost(session, len(responses))
             return None
-        channel = ControlChannel(link, queue_max=self._queue_max, message_max=self._message_max)
-        # Recoveries and guaranteed delivery ask again over another channel; no thread would send a response again.
-        for message in known.channel.unsent if known is not None else ():
-            if control_messages.decode_response(message) is not None:
-                channel.send(message)
+        channel = ControlChannel(
+            link,
+            queue_max=self._queue_max,
+            message_max=self._message_max,
+            acknowledged=(lambda: link.window.acknowledged) if isinstance(link, UdpLink) else None,
+        )
+        again = [each for each in responses if not control_messages.is_sent_too_often(each)]
+        self._count_lost(session, len(responses) - len(again))
+        channel.resume(again)
         self._channels[session.advert] = _Open(session, source, link, channel, now_ns)
         return channel
+
+    def may_open(self, session: ReceivingSession) -> bool:
+        """Returns whether there is a channel to the source of a session, or will be one again."""
+        return self.of(session) is not None or session.advert in self._channels
 
     def _link(self, source: DatagramSource) -> ReceiverPipeLink | UdpLink | None:
         """Opens a link to the source of a session; returns None when the session has ended here."""
@@ -109,31 +163,34 @@ class ReceiverChannels:
         """Sends a message to the source of a session; returns False when that is not possible now."""
         channel = self.of(session)
         if channel is None:
-            return False
+            known = self._channels.get(session.advert)
+            kept = known is not None and known.keep(message, self._queue_max)
+            if kept:
+                self._hurry()
+            return kept
         sent = channel.send_now(message) or channel.send(message)
         if channel.flush():
             self._hurry()
         return sent
 
-    def response_writer(self, session: ReceivingSession, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+    def response_writer(self, session: ReceivingSession, pump: Pump) -> ResponseWriter | None:
         """Returns the short way for responses to the source of a session; None without an open pipe.
 
         Args:
             session: the session.
             pump: says which thread drives the context.
-            sequential: whether a thread may take the driver lock by `Pump.owner` alone.
         """
         known = self._channels.get(session.advert)
         if known is None or known.channel.broken or not isinstance(known.link, ReceiverPipeLink):
             return None
-        return known.link.response_writer(known.channel, pump, sequential=sequential)
+        return known.link.response_writer(known.channel, pump)
 
     def is_unread(self, session: ReceivingSession) -> bool:
         """Returns whether the source of a session has not taken all messages yet."""
         known = self._channels.get(session.advert)
-        if known is None or known.channel.broken:
+        if known is None:
             return False
-        return known.channel.queued > 0 or known.link.is_unread
+        return known.channel.queued > 0 or known.link.is_unread or known.waits_for_link()
 
     def has_left(self, session: ReceivingSession) -> Callable[[], bool]:
         """Returns a function that says whether the messages to the source of a session have left this context.
@@ -165,12 +222,15 @@ class ReceiverChannels:
                 return now_ns
         if known.channel.flush() and pipe_link is not None:
             return now_ns + _RETRY_NS
+        if known.waits_for_link():
+            self.of(known.session)
+            return max(now_ns, known.opened_ns + _OPEN_AGAIN_NS)
         return now_ns if known.channel.behind else FOREVER_NS
 
     def _attend(self, known: _Open, link: ReceiverPipeLink) -> None:
         """Maps a pipe that was made, and watches it."""
         if known.word is None and link.attend():
-            known.word = link.watched()
+            known.word = link.inlet(self._takers, known.session)
             self.changes += 1
         elif known.channel.broken:
             known.word = None
@@ -192,10 +252,26 @@ class ReceiverChannels:
 
     def forget(self, session: ReceivingSession) -> None:
         """Closes the channel of a session that is left."""
+        self._count_lost(session, len(self._close(session)))
+
+    def _close(self, session: ReceivingSession) -> list[bytes]:
+        """Closes the channel of a session, if there is one; returns the responses that may not have come."""
         known = self._channels.pop(session.advert, None)
-        if known is not None:
-            known.channel.close()
-            self.changes += 1
+        if known is None:
+            return []
+        known.channel.close()
+        self.changes += 1
+        return known.responses()
+
+    def _count_lost(self, session: ReceivingSession, count: int) -> None:
+        if count:
+            log.warning(
+                "%s: responses that may not have come: %d. The session ended, was silent, or was left before the "
+                "asking context had taken them, or links over UDP broke too often; they are not sent again",
+                session.source_string,
+                count,
+            )
+            self.responses_lost += count  # last: who sees the count finds the warning
 
     def abandon(self) -> None:
         """Forgets the channels in the child of a fork; closing them would end those of the parent."""

@@ -14,16 +14,16 @@ from ipcbus.runtime.loop.deferred_events import DeferredEvents
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.receiving.detached_sessions import DetachedSessions
 from ipcbus.runtime.receiving.failover import Failover
-from ipcbus.runtime.receiving.gmd_receptions import GmdReceptions
 from ipcbus.runtime.receiving.notifier import Notifier
 from ipcbus.runtime.receiving.receiver_channels import ReceiverChannels
+from ipcbus.runtime.receiving.receptions import Receptions
 from ipcbus.runtime.receiving.response_sessions import refused
 from ipcbus.runtime.receiving.session_info import sessions_of
 from ipcbus.runtime.receiving.session_joining import SessionJoiner, can_fall_back
 from ipcbus.runtime.receiving.subscriptions import Subscriptions, warn_of_differences
 from ipcbus.runtime.receiving.topic_recoveries import TopicRecoveries, has_past
-from ipcbus.runtime.sending.expected_receivers import gmd_identity
-from ipcbus.wire import gmd_messages
+from ipcbus.runtime.sending.expected_receivers import receiver_identity
+from ipcbus.wire import gmd_messages, share_messages
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ReceivingSessions:
         self.notifier = Notifier(self._subscriptions, event_loop.pass_on, event_loop.events_came)
         self._joiner = SessionJoiner(domain, who, options, network, budget, self.notifier.failed, self.notifier.count)
         self.channels = ReceiverChannels(options, event_loop.hurry)
-        self._failover = Failover(self._joiner, self.channels.is_unread)
+        self._failover = Failover(self._joiner)
         self._resolution = network.resolution
         self._peers = Peers(domain, self._resolution)
         self._detached = DetachedSessions()
@@ -82,7 +82,7 @@ class ReceivingSessions:
         self._kept: dict[SessionAdvert, int] = {}
         self.blocked = False
         self.recoveries = TopicRecoveries(self.channels, self._has, event_loop.hurry)
-        self.receptions = GmdReceptions(domain, event_loop, self.channels, self._has)
+        self.receptions = Receptions(domain, event_loop, self.channels, self._has, who.context_id)
         self.channels.take = self._take_control
         self.responder_of: Callable[[SessionAdvert], Responder] | None = None
         """Returns what takes the responses to the requests of a session."""
@@ -103,7 +103,7 @@ class ReceivingSessions:
             subscription.entry = self._registry.add_receiver(
                 subscription.name,
                 wildcard=subscription.pattern is not None,
-                gmd_identity=gmd_identity(subscription.options.gmd_name),
+                gmd_identity=receiver_identity(subscription.options),
             )
         except RingError as error:
             self.receptions.remove(subscription)
@@ -459,7 +459,7 @@ class ReceivingSessions:
 
     def _take_control(self, session: ReceivingSession, message: bytes, now_ns: int, *, epoch: bool) -> None:
         """Takes a message of a session's source."""
-        if gmd_messages.is_gmd(message):
+        if gmd_messages.is_gmd(message) or share_messages.is_share(message):
             self.receptions.take(session, message, now_ns)
         else:
             self.recoveries.take(session, message, now_ns, epoch=epoch)
@@ -480,7 +480,7 @@ class ReceivingSessions:
             if not for_good:
                 self._detached.add_interrupted(session)
             try:
-                session.finish()
+                session.finish(() if for_good else self._peers.live_topics(session.advert))
             finally:
                 self.receptions.forget(session)
                 session.leave()

@@ -52,13 +52,17 @@ class JoinedSessions(Protocol):
 class Channels(Protocol):
     """The control channels to the sources of joined sessions."""
 
+    @property
+    def responses_lost(self) -> int:
+        """Responses that may not have come, and that are not sent again."""
+
     def send(self, session: ReceivingSession, message: bytes) -> bool:
         """Sends a message to the source of a session; returns False when that is not possible now."""
 
     def of(self, session: ReceivingSession) -> ControlChannel | None:
         """Returns the channel to the source of a session; None when there can be no channel now."""
 
-    def response_writer(self, session: ReceivingSession, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+    def response_writer(self, session: ReceivingSession, pump: Pump) -> ResponseWriter | None:
         """Returns the short way for responses to the source of a session; None without an open pipe."""
 
     def is_unread(self, session: ReceivingSession) -> bool:
@@ -74,6 +78,11 @@ class ResponseSessions:
     def __init__(self, domain: str, joined: JoinedSessions, channels: Channels, options: ReceiverOptions) -> None:
         self._domain, self._joined, self._channels, self._options = domain, joined, channels, options
 
+    @property
+    def lost(self) -> int:
+        """Responses that may not have come, and that are not sent again."""
+        return self._channels.responses_lost
+
     def send_response(self, address: ReturnAddress, message: bytes) -> bool:
         """Sends a control message to the context of a return address; returns False when there is no room now.
 
@@ -87,18 +96,17 @@ class ResponseSessions:
         self._joined.keep_until(session, time.monotonic_ns() + KEPT_NS)
         return self._channels.send(session, message)
 
-    def writer(self, address: ReturnAddress, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+    def writer(self, address: ReturnAddress, pump: Pump) -> ResponseWriter | None:
         """Returns the short way for responses to the context of a return address; None without one.
 
         Args:
             address: the asking context.
             pump: says which thread drives this context.
-            sequential: whether a thread may take the driver lock by `Pump.owner` alone.
         """
         session = self._joined.find(address.context_id, address.session_id)
         if session is None or not session.topics():
             return None  # a session without topics is left some time after the last response that was noted here
-        return self._channels.response_writer(session, pump, sequential=sequential)
+        return self._channels.response_writer(session, pump)
 
     def waits(self, address: ReturnAddress) -> bool:
         """Returns whether the context of a return address has not taken all responses yet."""

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ipcbus.errors import ClosedError, MessageTooLarge, SessionGone, TransportError, WouldBlock
+from ipcbus.transport.ring.response_frames import PipeResponder, ResponseCount
 from ipcbus.wire import control_messages, return_address
 from ipcbus.wire.return_address import ReturnAddress
 
@@ -26,6 +27,10 @@ _SENT_S = 5.0
 class ResponseChannels(Protocol):
     """The ways to the asking contexts."""
 
+    @property
+    def lost(self) -> int:
+        """Responses that may not have come, and that are not sent again."""
+
     def send_response(self, address: ReturnAddress, message: bytes) -> bool:
         """Sends a control message to the context of a return address; returns False when there is no room now.
 
@@ -34,7 +39,7 @@ class ResponseChannels(Protocol):
             ipcbus.TransportError: there is no way to the context.
         """
 
-    def writer(self, address: ReturnAddress, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+    def writer(self, address: ReturnAddress, pump: Pump) -> ResponseWriter | None:
         """Returns the short way to the context of a return address; None without one."""
 
     def waits(self, address: ReturnAddress) -> bool:
@@ -73,11 +78,17 @@ class Responses:
         self._domain, self._event_loop, self._channels = domain, event_loop, channels
         self._response_max = message_max - control_messages.RESPONSE_HEADER
         self._check, self._wait = check, wait
-        self.sent = self.blocked = self.would_block = 0
+        self.count = ResponseCount()
+        self.blocked = self.would_block = 0
 
     def counters(self) -> dict[str, int]:
         """Returns the counters of the answering side, by their names in the statistics."""
-        return {"resps_sent": self.sent, "resp_blocked": self.blocked, "resp_would_block": self.would_block}
+        return {
+            "resps_sent": self.count.sent,
+            "resp_blocked": self.blocked,
+            "resp_would_block": self.would_block,
+            "resps_lost": self._channels.lost,
+        }
 
     def responder(self, advert: SessionAdvert) -> SessionResponder:
         """Returns what takes the responses to the requests of a session."""
@@ -131,7 +142,7 @@ class Responses:
             self._check()
             with self._event_loop.driver_lock():
                 if self._channels.send_response(address, message):
-                    self.sent += 1
+                    self.count.sent += 1
                     return
                 if inside:
                     self.would_block += 1
@@ -144,21 +155,9 @@ class Responses:
             waited = True
             self._wait(_RETRY_S)
 
-    def send_short(self, writer: ResponseWriter, request: int, data: bytes) -> bool:
-        """Sends a response over the pipe that took one before; returns False when that does not go at once."""
-        event_loop = self._event_loop
-        sent = writer.send(request, data)
-        if not sent and not event_loop.sequential and event_loop.take_if_free():
-            try:
-                sent = writer.send(request, data)
-            finally:
-                event_loop.give_back_taken()
-        self.sent += sent
-        return sent
-
     def writer(self, address: ReturnAddress) -> ResponseWriter | None:
         """Returns the short way to an asking context that has got a response; None without one."""
-        return self._channels.writer(address, self._event_loop.pump, sequential=self._event_loop.sequential)
+        return self._channels.writer(address, self._event_loop.pump)
 
     def send_to(self, packed: bytes, data: Any) -> None:  # noqa: ANN401 - any bytes-like
         """Sends a response to a return address.
@@ -208,27 +207,25 @@ class Responses:
             self._wait(_RETRY_S)
 
 
-class SessionResponder:
+class SessionResponder(PipeResponder):
     """Takes the responses to the requests of one session (delivery.slow_path.Responder).
 
     Messages refer to it, and it does not keep the context alive for them.
     """
 
     def __init__(self, responses: Responses, address: ReturnAddress) -> None:
+        super().__init__(responses.count)
         self._responses, self._address = weakref.ref(responses), address
-        self._writer: ResponseWriter | None = None
 
     def respond(self, topic: str, request: int, data: Any) -> None:  # noqa: ANN401 - any bytes-like
-        """Sends a response; `Message.respond` has the errors."""
+        """Sends a response that does not go at once; `Message.respond` has the errors."""
         responses = self._responses()
         if responses is None:
             raise ClosedError(
                 f"topic {topic!r}: the context that received the request is closed; answer before its close"
             )
-        writer = self._writer
-        if writer is None or type(data) is not bytes or not responses.send_short(writer, request, data):
-            responses.send(self._of(request), data, f"topic {topic!r}")
-            self._writer = responses.writer(self._address)
+        responses.send(self._of(request), data, f"topic {topic!r}")
+        self._writer = responses.writer(self._address)
 
     def return_address(self, request: int) -> bytes:
         """Returns the way back to the asking context as bytes."""

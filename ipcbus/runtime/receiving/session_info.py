@@ -29,7 +29,7 @@ class SessionInfo:
         counters: this context's counters on the session, by their names in the statistics, and `evictions`.
         reason: why the session is not joined, why a joined session does not use its ring, or what is damaged in its
             shared memory; otherwise empty.
-        layer: `ring`, `LBT-RU` or `LBT-RM`, by which the messages come; empty if the session is not joined.
+        layer: `ring`, `LBT-RU`, `LBT-RM` or `LBT-TCP`, by which the messages come; empty if the session is not joined.
     """
 
     source: str

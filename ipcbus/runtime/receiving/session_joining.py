@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import IpcBusError
+from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.receiving_session import ReceivingSession
 from ipcbus.transport.ring import topic_lines
@@ -83,6 +84,8 @@ class SessionJoiner:
         Returns:
             The session; None when it cannot be joined, with the reason in `refused`, or when it is ending.
         """
+        if resume_at is not None and registry is not None and not registry.alive():
+            return None  # the connection broke because its source died; the ring may have a free slot by now
         try:
             if advert.over_udp:
                 return self._over_udp(advert, registry, options, pid, resume_at=resume_at)
@@ -114,7 +117,7 @@ class SessionJoiner:
         """Joins the UDP twin of a ring that cannot be joined, or raises the reason."""
         if not can_fall_back(advert, options):
             raise error
-        log.warning("%s is received over UDP: %s", advert.source_string, error)
+        log.warning("%s is received over %s: %s", advert.source_string, TRANSPORT_NAMES[advert.over_network], error)
         return self._over_udp(advert, registry, options, pid, str(error), resume_at)
 
     def _over_udp(
@@ -142,12 +145,14 @@ class SessionJoiner:
         """
         if registry is None:
             raise SegmentRefused(
-                f"this context cannot map the memory of {advert.source_string}: the source is on another host, or in "
-                "another container; send over lbtru or lbtrm, or share /dev/shm"
+                f"this context cannot map the memory of {advert.source_string}: the source has just ended, or it is "
+                "on another host or in another container; then send over lbtru or lbtrm, or share /dev/shm"
             )
         self._check_uid(registry)
         every = self._options.latency_sampling_interval
-        return RingReceiver(self._domain, advert, self._who, owner_uid=registry.uid, sample_every=every)
+        receiver = RingReceiver(self._domain, advert, self._who, owner_uid=registry.uid, sample_every=every)
+        receiver.touch(self._options.shared_memory_touch_maximum)
+        return receiver
 
     def over_udp(self, advert: SessionAdvert, options: ReceiverOptions, resume_at: int | None = None) -> UdpReceiver:
         """Joins a session, or the UDP twin of a ring session, over UDP.

@@ -45,7 +45,7 @@ class _Recovery:
         session: ReceivingSession,
         controller: RecoveringController,
         user: Subscription,
-        channel: ControlChannel,
+        channel: ControlChannel | None,
         number: int,
         retains: bool,
         history: OwnHistory | None = None,
@@ -109,7 +109,7 @@ class TopicRecoveries:
             source: the topic.
             users: the new receivers.
         """
-        if not has_past(session, source, users) or self._channels.of(session) is None:
+        if not has_past(session, source, users) or not self._channels.may_open(session):
             return []
         left_off = session.left_off(source.topic_number)
         if left_off is not None:
@@ -141,9 +141,9 @@ class TopicRecoveries:
             left_off: where an earlier stay in the session has left the topic; None without one.
         """
         may_recover = has_past(session, source, users) and self._is_joined(session)
-        channel = self._channels.of(session) if may_recover else None
-        if channel is None:
+        if not (may_recover and self._channels.may_open(session)):
             return
+        channel = self._channels.of(session)  # None where the one before is broken: the recoveries wait for the next
         now_ns = time.monotonic_ns()
         mains = self._mains.setdefault(session, {})
         known = mains.get(source.topic_number)
@@ -167,7 +167,7 @@ class TopicRecoveries:
         session: ReceivingSession,
         source: SourceAdvert,
         user: Subscription,
-        channel: ControlChannel,
+        channel: ControlChannel | None,
         left_off: TopicLeftOff | None,
     ) -> None:
         """Begins the history of a receiver that needs its own, or goes on with it."""

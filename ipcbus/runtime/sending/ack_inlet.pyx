@@ -42,7 +42,7 @@ cdef bint take_in_order(tuple source, object peer, uint64_t instance, const AckR
     try:
         if saver.closes:
             return False
-        if numbers.last >= area.last:
+        if saver.sends and numbers.last == area.last and (<OrderedAcks>source[2]).knows(peer, instance):
             saver.sends = False     # the receiver has it before the thread that sent it has said so
         return (<OrderedAcks>source[2]).take(
             peer, instance, numbers.incarnation, numbers.first, numbers.last, area.last - saver.sends

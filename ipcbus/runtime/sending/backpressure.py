@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import MessageTooLarge, WouldBlock
+from ipcbus.wire.wire_layout import TRANSPORT_LBTIPC
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER, RECORD_TRAILER
 
 if TYPE_CHECKING:
@@ -15,12 +17,16 @@ if TYPE_CHECKING:
     from ipcbus.topic.topic_source import TopicSource
     from ipcbus.transport.sending_session import SendingSession
 
+log = logging.getLogger("ipcbus")
+
 SPINS = 2000
 """Polls of a full ring before a sender sleeps."""
 WAIT_NS = 20_000_000
 """The longest sleep of a blocked sender in ns; the sender then checks for signals and for a closed context."""
 DRIVEN_WAIT_NS = 200_000
 """As `WAIT_NS` for a sender that has to drive the context in between."""
+WARN_AFTER_NS = 1_000_000_000
+"""Time after which a send that waits for a receiver of its own process that no thread drives says so."""
 
 
 class Backpressure:
@@ -55,10 +61,12 @@ class Backpressure:
             writer = self._session.channel.writer
             window = writer.capacity
             if need + RECORD_HEADER + RECORD_ALIGN + RECORD_TRAILER * self._session.plan.checksums > window:
+                has_option = self._session.plan.transport == TRANSPORT_LBTIPC
+                cure = "raise transport_lbtipc_transmission_window_size" if has_option else "send it in parts"
                 raise MessageTooLarge(
                     f"topic {source.topic!r}: a message of {need} bytes with its headers exceeds the window of "
-                    f"{window} bytes of {self._session.source_string} and cannot be sent without a wait: raise "
-                    "transport_lbtipc_transmission_window_size, or let the send block, outside of callbacks"
+                    f"{window} bytes of {self._session.source_string} and cannot be sent without a wait: "
+                    f"{cure}, or let the send block, outside of callbacks"
                 )
             if not writer.has_room(need):
                 # Receivers that wait for the batch make the room.
@@ -89,7 +97,7 @@ class Backpressure:
     def _wait(self, need: int, source: TopicSource) -> None:
         session, sending_sessions = self._session, self._sending_sessions
         begin = time.monotonic_ns()
-        checked = begin
+        checked, warned = begin, False
         try:
             with (
                 session.blocked(begin),
@@ -97,7 +105,8 @@ class Backpressure:
             ):
                 while not session.batch.gate and not source.closed:
                     driven = sending_sessions.must_drive()
-                    wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
+                    helped = sending_sessions.read_for_undriven(session)
+                    wait_ns = DRIVEN_WAIT_NS if driven or helped else WAIT_NS
                     if session.evictor is not None:
                         sending_sessions.evict_slow_receivers(session, need)
                         wait_ns = min(wait_ns, session.evictor.next_check_ns)
@@ -107,6 +116,8 @@ class Backpressure:
                     now = time.monotonic_ns()
                     if driven:
                         sending_sessions.drive_briefly()
+                    if not warned and now - begin >= WARN_AFTER_NS:
+                        warned = self._warn_of_undriven(source)
                     if now - checked >= sending_sessions.liveness_ns:
                         checked = now
                         sending_sessions.reclaim()
@@ -114,15 +125,50 @@ class Backpressure:
             # Also after the handler of a signal or a callback has ended the wait.
             session.channel.writer.count_blocked(time.monotonic_ns() - begin)
 
+    def _warn_of_undriven(self, source: TopicSource) -> bool:
+        undriven = self._sending_sessions.undriven(self._session)
+        if undriven:
+            log.warning(
+                "topic %r: a send on %s waits for the receiving context %r of this process, which no thread drives; "
+                "call its process_events() in another thread, send with block=False, or make the transmission window "
+                "larger",
+                source.topic,
+                self._session.source_string,
+                undriven[0],
+            )
+        return bool(undriven)
+
     def wait_for_release(self, block: bool) -> None:
-        """Waits until another thread has left its `acquire` block, or has sent the last fragment of its message."""
+        """Waits until another thread has left its `acquire` block, or has sent the last fragment of its message.
+
+        Or until the members of a share have caught up.
+        """
         if not block or self._sending_sessions.inside_callback():
+            if self._session.held:
+                self._refuse_held()
             raise WouldBlock(
                 f"another thread is inside an acquire() block, or sends the fragments of a message, on "
-                f"{self._session.source_string}; send again when that thread has finished"
+                f"{self._session.source_string}; send again later"
             )
+        driven = self._sending_sessions.must_drive()
+        if driven:
+            self._sending_sessions.drive_briefly()
         with self._free:
-            self._free.wait(0.02)
+            self._free.wait((DRIVEN_WAIT_NS if driven else WAIT_NS) / 1e9)
+
+    def _refuse_held(self) -> None:
+        error = WouldBlock(
+            f"the members of a share of {self._session.source_string} have umq_ulb_flight_size messages, or half of "
+            "retransmit_retention_size_limit bytes, to work off; send again after the source's WAKEUP event, or let "
+            "the send block"
+        )
+        pending = self._sending_sessions.pending_wakeups
+        try:
+            pending.expect(self._session, error)
+            pending.released(self._session)  # members may have caught up meanwhile
+            raise error
+        finally:
+            del error  # as in `_refuse`
 
     def released(self) -> None:
         """Wakes the threads that wait in `reserved`."""

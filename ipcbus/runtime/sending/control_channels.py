@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.recovery.retransmitter import Retransmitter, RetransmitterSettings
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
-from ipcbus.transport.ring.session_pipes import SessionPipes
+from ipcbus.transport.ring.session_pipes import SessionPipes, SourcePipeLink
 from ipcbus.transport.udp.udp_link import UdpLink
-from ipcbus.wire import control_messages, gmd_messages
+from ipcbus.wire import control_messages, gmd_messages, share_messages
 from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ipcbus.recovery.frame_link import FrameLink
     from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
     from ipcbus.runtime.sending.response_taker import ResponseTaker
+    from ipcbus.runtime.sending.shared_sources import SharedSources
     from ipcbus.transport.sending_session import SendingSession
     from ringbuf.shared_words import WatchedWord
 
@@ -43,9 +44,21 @@ class SessionChannels:
         responses: ResponseTaker,
         called: Callable[[], object],
         guaranteed: GuaranteedSources,
+        shares: SharedSources,
+        live_messages: Callable[[], int],
     ) -> None:
-        """Begins without channels; `called` is called, by any thread, when `look` is due for a client over UDP."""
-        self._guaranteed = guaranteed
+        """Begins without channels.
+
+        Args:
+            session: the session.
+            options: the options of the context.
+            responses: takes the responses to requests.
+            called: called, by any thread, when `look` is due for a client over UDP.
+            guaranteed: takes the messages of guaranteed delivery.
+            shares: takes the messages of members of shares.
+            live_messages: returns a number that changes with the live messages of the context.
+        """
+        self._guaranteed, self._shares, self._live_messages = guaranteed, shares, live_messages
         self.pipes = SessionPipes(session, queue_bytes=options.control_channel_size, group=options.shared_memory_group)
         settings = RetransmitterSettings(
             time_share=options.retransmit_time_share / 100, message_max=options.control_channel_message_maximum
@@ -58,9 +71,10 @@ class SessionChannels:
         self._called, self._called_ns = called, -_CALLED_NS
         self._clients_changes, self._came_ns = 0, -_CAME_NS
         self._udp_links: list[UdpLink] = []
-        self._udp_called = False
+        self._udp_called = self._ends_links = False
         if session.udp_sender is not None:
             session.udp_sender.on_links = self._note_call
+        shares.serve(session, self.send_alone)
         self._lock = threading.Lock()
         self._closed = False
         self._channels: dict[FrameLink, ControlChannel] = {}
@@ -90,8 +104,7 @@ class SessionChannels:
             self._forget_ended()  # before what a new receiver in the same slot has sent
         if self._udp_called:
             self._udp_called = False  # first: another thread may set it meanwhile
-            udp_sender = self._session.udp_sender
-            self._udp_links += [link for _, link in udp_sender.take_opened()] if udp_sender is not None else []
+            self._take_opened()
             links += [link for link in self._udp_links if link.ready()]
         behind = False
         for link in links:
@@ -105,6 +118,10 @@ class SessionChannels:
             self._forget_ended()
         return behind
 
+    def _take_opened(self) -> None:
+        udp_sender = self._session.udp_sender
+        self._udp_links += [link for _, link in udp_sender.take_opened()] if udp_sender is not None else []
+
     def _forget_ended(self) -> None:
         """Forgets the receivers that have gone, also one whose slot has another receiver already."""
         self._udp_links = [link for link in self._udp_links if not link.broken]
@@ -114,6 +131,7 @@ class SessionChannels:
                 self._peers.pop(id(link), None)
                 self.retransmitter.remove_peer(id(link))
                 self._guaranteed.lost(self._session, id(link))
+                self._shares.lost(self._session, id(link))
                 if not self._channels and not self.pipes.arm(sleeps=True):  # until there is a channel again
                     self._called()
 
@@ -124,7 +142,7 @@ class SessionChannels:
             channel = ControlChannel(
                 link,
                 queue_max=options.control_channel_queue_maximum,
-                message_max=options.control_channel_message_maximum,
+                message_max=options.control_channel_message_maximum + control_messages.RESENT_MAX,
             )
             if not self._channels:
                 self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
@@ -155,7 +173,7 @@ class SessionChannels:
             waits |= channel.flush()
         if due_ns is None:
             return now_ns + _FULL_NS if waits else FOREVER_NS
-        retransmitter.spent(now_ns, time.monotonic_ns())
+        retransmitter.spent(now_ns, time.monotonic_ns(), self._live_messages())
         return max(due_ns, retransmitter.due_ns(now_ns) or 0)
 
     def send(self, peer: Hashable, message: bytes, bulk: bool) -> bool:
@@ -166,6 +184,11 @@ class SessionChannels:
         channel.flush()
         return True
 
+    def send_alone(self, peer: Hashable, message: bytes) -> bool:
+        """Sends a message at once, if nothing waits for the receiver; any thread may call this."""
+        channel = self._peers.get(peer)
+        return channel is not None and channel.send_alone(message)
+
     def is_recovering(self, topic: int, now_ns: int, leave_out: Collection[int] = ()) -> bool:
         """Returns whether a receiver gets messages of a topic, or may be about to ask for them.
 
@@ -174,14 +197,27 @@ class SessionChannels:
             now_ns: the time.
             leave_out: ids of contexts that may not go on; it does not wait for long until they have a channel.
         """
-        if self.pipes.inlet.changed() or now_ns - self._called_ns < _CALLED_NS:
+        if self.pipes.inlet.changed():
+            return True
+        served = self._receivers()
+        if served and now_ns - self._called_ns < _CALLED_NS:
             return True
         opening = self.pipes.opening()
         if opening and now_ns - self._called_ns < _CAME_NS:
             return True
         if not set(opening) <= set(leave_out):
             return True  # what a receiver wants is known when it has its channel
-        return self._is_recovering_over_udp(now_ns) or self.retransmitter.busy(now_ns, topic)
+        if self._is_unread(served):
+            self._called_ns = now_ns  # it may be about to ask for more when it has read everything
+            return True
+        return self._is_recovering_over_udp(now_ns) or any(
+            self.retransmitter.busy(now_ns, topic, id(link)) for link in served
+        )
+
+    def _receivers(self) -> list[FrameLink]:
+        """Returns the links of receivers that have not left; any thread may call this."""
+        pipes = [link for link in self.pipes.links if self.pipes.link(link.slot) is link]
+        return [*pipes, *(link for link in list(self._udp_links) if not link.broken)]
 
     def _is_recovering_over_udp(self, now_ns: int) -> bool:
         udp_sender = self._session.udp_sender
@@ -191,6 +227,13 @@ class SessionChannels:
         if now_ns - self._came_ns < _CAME_NS and have_asked < len(udp_sender.reliable_sender.addresses):
             return True
         return any(link.is_unread for link in self._udp_links)
+
+    def _is_unread(self, served: list[FrameLink]) -> bool:
+        """Returns whether messages wait here or in a pipe: a receiver reads nothing more when its session has ended."""
+        channels = [self._channels.get(link) for link in served]
+        return any(channel is not None and channel.queued for channel in channels) or any(
+            link.is_unread for link in served if isinstance(link, SourcePipeLink)
+        )
 
     def check(self) -> None:
         """Frees the channels of receivers that have gone."""
@@ -214,6 +257,30 @@ class SessionChannels:
             if not self._take_all(link, channel):
                 return
 
+    def _take_resent(self, places: list[tuple[int, int]], message: bytes) -> None:
+        """Takes a response that went over other links before, unless it came over one of them."""
+        found, came = control_messages.decode_response(message), self._came(places)
+        if found is None:
+            self.malformed += 1
+        elif not came:
+            self._responses.respond(*found)
+
+    def _came(self, places: list[tuple[int, int]]) -> bool:
+        """Ends links, and returns whether one of them has brought its frame."""
+        udp_sender = self._session.udp_sender
+        if udp_sender is None:
+            return False
+        frames = [(udp_sender.end_link(epoch), frame) for epoch, frame in places]
+        self._take_opened()
+        if not self._ends_links:  # a link that is ended may bring such a message too
+            self._ends_links = True
+            try:
+                for link in [each for each in self._udp_links if each.window.peer_epoch in dict(places)]:
+                    self._take_rest(link)  # what came before comes first
+            finally:
+                self._ends_links = False
+        return any(came > frame for came, frame in frames)
+
     def _take_all(self, link: FrameLink, channel: ControlChannel) -> bool:
         for _ in range(_MESSAGES_A_TURN):
             message = channel.receive()
@@ -223,8 +290,15 @@ class SessionChannels:
             if found is not None:
                 self._responses.respond(*found)
                 continue
+            again = control_messages.decode_resent(message)
+            if again is not None:
+                self._take_resent(*again)
+                continue
             if gmd_messages.is_gmd(message):
                 self._guaranteed.take(self._session, id(link), message)
+                continue
+            if share_messages.is_share(message):
+                self._shares.take(self._session, id(link), message)
                 continue
             asked = control_messages.decode(message)
             if isinstance(asked, InfoRequest | RangeRequest | TsniRequest):
@@ -244,6 +318,8 @@ class ControlChannels:
         responses: ResponseTaker,
         hurry: Callable[[], object],
         guaranteed: GuaranteedSources,
+        shares: SharedSources,
+        delivered: Callable[[], int],
     ) -> None:
         """Begins without sessions.
 
@@ -252,8 +328,10 @@ class ControlChannels:
             responses: takes the responses to requests.
             hurry: makes the event loop call `turn` soon; any thread calls this.
             guaranteed: takes the messages of guaranteed delivery.
+            shares: takes the messages of members of shares.
+            delivered: returns a number that changes with the messages that this context gets.
         """
-        self._guaranteed = guaranteed
+        self._guaranteed, self._shares, self._delivered = guaranteed, shares, delivered
         self._options, self._responses, self._hurry = options, responses, hurry
         self.is_called = False
         """Whether clients over UDP have called, so that `look` is due."""
@@ -266,9 +344,18 @@ class ControlChannels:
     def add(self, session: SendingSession) -> None:
         """Serves a session from now on."""
         self._sessions[session] = SessionChannels(
-            session, self._options, self._responses, self._note_call, self._guaranteed
+            session,
+            self._options,
+            self._responses,
+            self._note_call,
+            self._guaranteed,
+            self._shares,
+            self._live_messages,
         )
         self.changes += 1
+
+    def _live_messages(self) -> int:
+        return sum(session.channel.writer.head for session in list(self._sessions)) + self._delivered()
 
     def _note_call(self) -> None:
         self.is_called = True
@@ -278,6 +365,7 @@ class ControlChannels:
         """Ends the channels of a session that ends."""
         served = self._sessions.pop(session, None)
         self._guaranteed.forget(session)
+        self._shares.forget(session)
         if served is not None:
             self._ended_messages += served.retransmitter.counts.messages
             self._ended_bytes += served.retransmitter.counts.bytes
@@ -302,6 +390,9 @@ class ControlChannels:
         if self._guaranteed.any:
             turns = [self._guaranteed.turn(each, now_ns, served.send) for each, served in list(self._sessions.items())]
             due_ns = min(due_ns, *turns)
+        if self._shares.any:
+            turns = [self._shares.turn(each, now_ns, served.send) for each, served in list(self._sessions.items())]
+            due_ns = min(due_ns, *turns)
         return now_ns if self._behind else due_ns
 
     def counters(self) -> dict[str, int]:
@@ -318,6 +409,7 @@ class ControlChannels:
         return (
             self._behind
             or self._guaranteed.has_work
+            or self._shares.has_work
             or any(served.retransmitter.recovering for served in self._served())
         )
 

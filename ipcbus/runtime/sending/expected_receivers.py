@@ -15,6 +15,7 @@ from ringbuf.ring_errors import RingError
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from ipcbus.config import ReceiverOptions
     from ipcbus.resolution.local.adverts import ContextAdvert, ReceiverAdvert
 
 
@@ -41,8 +42,16 @@ class ExpectedReceivers:
         """Returns the contexts with receivers of a topic that have a `gmd_name`: their ids, and hashes of the names."""
         found: dict[int, set[int]] = {}
         for context_id, receiver in self._receivers(topic):
-            if receiver.gmd_identity:
+            if receiver.gmd_identity & 1:
                 found.setdefault(context_id, set()).add(receiver.gmd_identity)
+        return found
+
+    def only_members(self, topic: str) -> dict[int, bool]:
+        """Returns the contexts that receive a topic: their ids, and whether shares have all their receivers."""
+        found: dict[int, bool] = {}
+        for context_id, receiver in self._receivers(topic):
+            is_member = receiver.gmd_identity != 0 and not receiver.gmd_identity & 1
+            found[context_id] = is_member and found.get(context_id, True)
         return found
 
     def user_of(self, topic: str, gmd_identity: int) -> int | None:
@@ -64,6 +73,11 @@ class ExpectedReceivers:
 def gmd_identity(name: str) -> int:
     """Returns the hash of a `gmd_name` as registries show it, 64 bits; 0 for no name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") | 1 if name else 0
+
+
+def receiver_identity(options: ReceiverOptions) -> int:
+    """Returns what registries show of the names of a receiver: `gmd_identity`, or an even number for a share."""
+    return gmd_identity(f"share {options.share}") - 1 if options.share else gmd_identity(options.gmd_name)
 
 
 def _contexts(domain: str) -> Iterator[tuple[ContextAdvert, bool]]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from ipcbus.delivery.received_message import Origin, resent_message
 from ipcbus.errors import GmdError
-from ipcbus.gmd.gmd_events import Confirmed, GmdFailure
+from ipcbus.gmd.gmd_events import Confirmed, GmdFailure, GmdSourceStatistics
 from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber, SenderSettings, ZeroReceivers
 from ipcbus.gmd.sender_state import GmdSender
-from ipcbus.gmd.topic_numbers import TopicNumbers
 from ipcbus.message import SourceEvent, SourceEventType
+from ipcbus.runtime.gmd_areas import CHECK_NS
 from ipcbus.topic import send_errors
 from ipcbus.topic.message_saver import MessageSaver
 from ipcbus.wire.gmd_messages import Ack
@@ -33,6 +34,9 @@ log = logging.getLogger("ipcbus")
 _LOOK_NS = 100_000_000
 """Time in ns between two looks at what a busy source has sent, for the timers of its messages."""
 _EVENTS_A_TURN = 100
+_SYNC_DELAY_S = 0.005
+"""Time that the thread of durability `group` leaves an application to wait for its messages, which syncs them: a sync
+of its own before that would only delay the other one."""
 
 
 class _PublishedArea:
@@ -88,28 +92,31 @@ class GuaranteedSource(MessageSaver):
         self._hurry = hurry
         self._sync_lock = threading.Lock()
         self._published = _PublishedArea(area, self)
-        self._numbers = TopicNumbers()
         self.sender = GmdSender(
             self._published,
             topic_number,
             settings,
             time.monotonic_ns(),
-            topic_numbers=self._numbers.of,
+            opening=secrets.randbits(64),
         )
         self._ordered_acks = self.sender.ordered.acks
-        mode, self._timeout_ns = self.sender.current_terms
-        super().__init__(area.save, self._lock, mode, self._timeout_ns)
+        super().__init__(area.save, self._lock)  # the first message calls `_change_terms`
+        self._timeout_ns = self.sender.current_terms[1]
         self._is_watched = False  # whether `turn` is due by itself
         self._noted_number = area.last_number
         self._oldest = (0, 0)  # number and send time of the oldest pending message
         self._closed = False
+        self._check_ns = 0
         self._syncs: threading.Event | None = None
+        self._is_syncing = False  # whether the thread that syncs looks at new messages by itself
+        self._ended = threading.Event()
 
     # ------------------------------------------------------------------ sending
 
     def _change_terms(self, mode: int, timeout_ns: int) -> None:
         if self.closes:
             raise send_errors.closed(self.origin.topic)
+        self.sender.places.begin_sending()
         self.sender.terms(mode, timeout_ns)
         self._timeout_ns = timeout_ns
 
@@ -125,15 +132,18 @@ class GuaranteedSource(MessageSaver):
         if self.closes:
             self._close_area()
 
-    def _note_numbers(self, number: int, first: int, last: int) -> None:
-        with self._lock:
-            self._numbers.add(number, first, last)
+    def _correct_place(self, number: int, place: int) -> None:
+        with self._lock, contextlib.suppress(GmdError):  # the next send raises the error
+            self.sender.places.correct(number, place)
 
     def _after_send(self) -> None:
-        if self._syncs is not None:
-            self._syncs.set()
-        if not self._is_watched:
-            self._is_watched, self.watches = True, self._syncs is None
+        with self._lock:
+            was_watched, self._is_watched = self._is_watched, True
+            if self._syncs is not None and not self._is_syncing:
+                self._is_syncing = True
+                self._syncs.set()
+            self.watches = True
+        if not was_watched:
             self._hurry()
         if self.closes:
             self._close_area()
@@ -143,9 +153,9 @@ class GuaranteedSource(MessageSaver):
     def receive(self, peer: Hashable, message: GmdRequest, now_ns: int) -> None:
         """Takes a message of a receiver, from the channel `peer`."""
         with self._lock:
-            if isinstance(message, Ack) and message.ranges[-1][1] >= self.area.last_number:
+            if self.sends and isinstance(message, Ack) and message.ranges[-1][1] == self.area.last_number:
                 # The receiver has the last message before the thread that sent it has said so.
-                self.sends = False
+                self.sends = not self.sender.knows(peer, message.instance)
             if not self._closed:
                 self.sender.receive(peer, message, now_ns)
 
@@ -160,15 +170,26 @@ class GuaranteedSource(MessageSaver):
         with self._lock:
             if self._closed:
                 return FOREVER_NS
-            due_ns = self.sender.turn(now_ns, send)
+            due_ns = min(self.sender.turn(now_ns, send), self._check_area(now_ns))
             last_number = self._published.last_number
             self._is_watched = last_number > self._noted_number or self.sends
-            self.watches = self._is_watched and self._syncs is None
+            self.watches = self._is_watched and (self._syncs is None or self._is_syncing)
             self._noted_number = last_number
-            self._numbers.drop_below(self.sender.lowest)
             timeout_ns = self._timeout_ns or 10 * _LOOK_NS
         # While messages are sent, their times are noted by a timer, not by each send.
         return min(due_ns, now_ns + min(_LOOK_NS, timeout_ns // 10 + 1)) if self._is_watched else due_ns
+
+    def _check_area(self, now_ns: int) -> int:
+        """Looks whether the area is still there, and writes what waits; returns when to look again."""
+        if now_ns >= self._check_ns:
+            self._check_ns = now_ns + CHECK_NS
+            try:
+                self.area.check()
+                if not self.sends:
+                    self.area.write_releases()
+            except GmdError as error:
+                log.error("topic %r: %s", self.origin.topic, error)
+        return self._check_ns if self.sender.pending or self.area.has_unwritten_releases else FOREVER_NS
 
     def take_events(self) -> list[SourceEvent]:
         """Returns the events for the application; `has_events` says whether there are more."""
@@ -205,7 +226,7 @@ class GuaranteedSource(MessageSaver):
         copy = event.message
         if copy is None:
             return None
-        numbers = self._numbers.of(event.number)
+        numbers = self.sender.places.topic_numbers(copy)
         return resent_message(self.origin, event.number, copy.send_time_ns, numbers, copy.block, copy.data, 0)
 
     # ------------------------------------------------------------------ calls of the application
@@ -237,6 +258,22 @@ class GuaranteedSource(MessageSaver):
             age_ns = time.time_ns() - self._oldest[1] if self._oldest[1] else 0
             found["gmd_oldest_ns"] = max(age_ns, 0)  # the clock may have been set back
             return found | {"gmd_pending": sender.pending, "gmd_area_bytes": self.area.size}
+
+    def statistics(self) -> GmdSourceStatistics:
+        """Returns its figures; those of its area are 0 when it is closed."""
+        found = self.counters()
+        with self._lock:
+            sender = self.sender
+            return GmdSourceStatistics(
+                found.get("gmd_pending", 0),
+                found.get("gmd_area_bytes", 0),
+                found["gmd_oldest_ns"] / 1e9 if found.get("gmd_pending") else None,
+                sender.acknowledgements,
+                sender.failures,
+                sender.builder.messages,
+                sender.refused,
+                sender.ignored,
+            )
 
     def ended_counters(self) -> dict[str, int]:
         """Returns the counters that stay when the source is closed."""
@@ -318,9 +355,21 @@ class GuaranteedSource(MessageSaver):
         while syncs is not None and not self.closes:
             syncs.wait()
             syncs.clear()
-            with contextlib.suppress(GmdError), self._sync_lock:  # the next send raises the error
-                while self.area.durable_number < self.area.last_number and not self._closed:
-                    self.area.sync()
+            try:
+                while number := self._unsynced():
+                    self._ended.wait(_SYNC_DELAY_S)
+                    self.wait_durable(number, None)
+            except GmdError:  # the next send raises it, or wakes this thread
+                with self._lock:
+                    self._is_syncing = self.watches = False
+
+    def _unsynced(self) -> int:
+        """Returns the last message if it is not synced; else 0, and the next message wakes the thread that asks."""
+        with self._lock:
+            last_number = self.area.last_number
+            self._is_syncing = not self._closed and self.area.durable_number < last_number
+            self.watches = self._is_watched and self._is_syncing
+            return last_number if self._is_syncing else 0
 
     # ------------------------------------------------------------------ the end
 
@@ -334,6 +383,7 @@ class GuaranteedSource(MessageSaver):
             self._close_area()
 
     def _close_area(self) -> None:
+        self._ended.set()
         if self._syncs is not None:
             self._syncs.set()
         with self._sync_lock, self._lock:

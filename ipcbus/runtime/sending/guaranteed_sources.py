@@ -14,6 +14,7 @@ from ipcbus.runtime.gmd_areas import open_sender_area
 from ipcbus.runtime.sending.ack_inlet import AckInlet
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers, gmd_identity
 from ipcbus.runtime.sending.guaranteed_source import GuaranteedSource, settings_of
+from ipcbus.runtime.sending.waiting_answers import WaitingAnswers
 from ipcbus.topic.send_modes import MODES
 from ipcbus.wire import gmd_messages
 from ipcbus.wire.gmd_messages import Register
@@ -81,7 +82,7 @@ class GuaranteedSources:
         self._all: dict[NotifiedSource, _Guaranteed] = {}
         self._by_topic: dict[tuple[SendingSession, int], _Guaranteed] = {}
         self._opening: dict[tuple[SendingSession, int], list[tuple[Hashable, GmdRequest]]] = {}
-        self._refusals: list[tuple[SendingSession, Hashable, bytes]] = []
+        self._refusals = WaitingAnswers()
         self._ended = dict.fromkeys(GMD_COUNTERS, 0)
         self.malformed = 0
 
@@ -132,7 +133,9 @@ class GuaranteedSources:
             self._hurry_loop()
 
         try:
-            state = GuaranteedSource(area, number, settings_of(options), Origin(source.topic, source.source), hurry)
+            origin = Origin(source.topic, source.source)
+            origin.set_sender(options.gmd_name, area.incarnation)
+            state = GuaranteedSource(area, number, settings_of(options), origin, hurry)
         except BaseException:
             area.close()
             raise
@@ -170,14 +173,7 @@ class GuaranteedSources:
             return
         self._by_topic.pop((each.session, each.number), None)
         self.inlet(each.session).remove(each.number)
-        if each.in_memory and (pending := each.state.pending):
-            log.warning(
-                "topic %r: the source closes with %d guaranteed messages that are not acknowledged; its GMD area is in "
-                "memory, so that they are gone. Wait until gmd_num_pending is 0, or keep the area in files "
-                "(ipc_gmd_type)",
-                each.source.topic,
-                pending,
-            )
+        _tell_pending(each)
         each.state.close()
         self._ended = _joined(self._ended, each.state.ended_counters())
 
@@ -210,7 +206,7 @@ class GuaranteedSources:
             each.due_ns = 0
         elif isinstance(found, Register):
             refusal = gmd_messages.refused(found.topic, found.instance, gmd_messages.NOT_GUARANTEED)
-            self._refusals.append((session, peer, refusal))
+            self._refusals.add(session, peer, refusal)
 
     def has_room(self, session: SendingSession) -> None:
         """Takes note that a channel that had no room has some."""
@@ -226,11 +222,7 @@ class GuaranteedSources:
 
     def turn(self, session: SendingSession, now_ns: int, send: Callable[[Hashable, bytes, bool], bool]) -> int:
         """Sends what the receivers of a session wait for; returns when to call again, in ns of the monotonic clock."""
-        if self._refusals:
-            mine = [each for each in self._refusals if each[0] is session]
-            self._refusals = [each for each in self._refusals if each[0] is not session]
-            for _, peer, message in mine:
-                send(peer, message, False)  # a receiver that does not get it registers again
+        self._refusals.send(session, send)
         due_ns = FOREVER_NS
         for each in self._of(session):
             if each.due_ns <= now_ns:
@@ -264,6 +256,26 @@ class GuaranteedSources:
     def any(self) -> bool:
         """Whether there is a guaranteed source, or an answer to a receiver that took another one for one."""
         return bool(self._all or self._refusals)
+
+
+def _tell_pending(each: _Guaranteed) -> None:
+    """Logs what becomes of the messages that are pending when a source closes."""
+    pending = each.state.pending
+    if pending and each.in_memory:
+        log.warning(
+            "topic %r: the source closes with %d guaranteed messages that are not acknowledged; its GMD area is in "
+            "memory, so that they are gone. Wait until gmd_num_pending is 0, or keep the area in files "
+            "(ipc_gmd_type)",
+            each.source.topic,
+            pending,
+        )
+    elif pending:
+        log.info(
+            "topic %r: the source closes with %d guaranteed messages that are not acknowledged; they stay in the GMD "
+            "area, and are sent when the source is made again, or by 'ipcbus gmd agent'",
+            each.source.topic,
+            pending,
+        )
 
 
 def _joined(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:

@@ -62,7 +62,7 @@ class PendingWakeups:
         for session in list(self._refused):
             # First removed, then put back: an error in between adds the session again.
             self._refused.discard(session)
-            if session.writer_waits():
+            if session.writer_waits() or session.held:
                 self._refused.add(session)
                 continue
             # First added, then checked: an exception that ends in between is either seen here or calls `wake`.
@@ -75,6 +75,11 @@ class PendingWakeups:
                 self._awaiting.discard(session)
                 done.add(session)
         return done, again
+
+    def released(self, session: SendingSession) -> None:
+        """Takes note that the members of shares may have caught up."""
+        if session in self._refused and not session.held:
+            self._wake()
 
     def forget(self, session: SendingSession) -> None:
         """Forgets a session that ends."""

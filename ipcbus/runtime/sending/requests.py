@@ -7,20 +7,19 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ipcbus.delivery.received_message import Origin, response
 from ipcbus.errors import IpcBusError, NoResponder, RequestTimeout, WouldBlock, WrongThread
 from ipcbus.recovery.pending_requests import FOREVER_NS, PendingRequests
-from ipcbus.runtime.sending.response_taker import ResponseTaker
+from ipcbus.runtime.loop.timerfd import bounded
+from ipcbus.runtime.sending.asking import Asking, Request
 from ipcbus.topic import send_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Callable
 
     from ipcbus.delivery.received_message import Message
     from ipcbus.runtime.loop.aio import AsyncWaiters
     from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.source import Source
     from ipcbus.wire.properties import Headers
 
 log = logging.getLogger("ipcbus")
@@ -59,57 +58,7 @@ class AskingSource(Protocol):
         """Publishes a message of type REQUEST with its batch."""
 
 
-class Request:
-    """A request and its responses, made by `Source.requests`.
-
-    It ends when its time is over, when no receiver is left that could answer, at `close`, or with its source. Use it in
-    a `with` block, or call `close`, when no more responses are wanted.
-
-    Attributes:
-        topic: the topic of the request.
-        responses: the number of responses so far.
-        closed: whether the request has ended.
-        error: why it ended: a `RequestTimeout` if its time was over (also after responses), a `NoResponder`, or another
-            `IpcBusError`; None before its end, and after `close`.
-    """
-
-    responses = 0
-    closed = False
-    error: IpcBusError | None = None
-    queue: Sequence[Message] = ()
-    """The first response, if the request ends with it."""
-    _number = _begun_ns = 0
-    _timeout: float | None = None
-    _grace_ns = int(GRACE_S * 1e9)
-    _unsent: tuple[bytes, Headers | None] | None = None
-    _sent = False
-
-    def __init__(self, requests: Requests, source: AskingSource, on_response: Any, on_end: Any) -> None:  # noqa: ANN401
-        """Use `Source.requests` instead."""
-        self.topic = source.topic
-        self._requests, self._source = requests, source
-        self._on_response, self._on_end = on_response, on_end
-
-    def close(self) -> None:
-        """Ends the request: responses that come later are counted and dropped. Closing twice does nothing."""
-        self._requests._end(self, None)
-
-    def __enter__(self) -> Self:
-        """Returns the request; the end of the block closes it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes the request."""
-        self.close()
-
-    def __repr__(self) -> str:
-        """Returns a text with the topic, the responses and the state."""
-        return f"<Request {self.topic!r}: {self.responses} responses{' (closed)' if self.closed else ''}>"
-
-
-class Requests:
+class Requests(Asking):
     """The requests of one context; any thread begins and ends them, and the driver delivers their responses."""
 
     def __init__(
@@ -128,21 +77,23 @@ class Requests:
             expected: returns whether receivers of a topic that have not joined yet are there, or may be on other hosts.
             reclaim: frees the slots of dead receivers.
         """
+        self._pending: PendingRequests[Request] = PendingRequests(secrets.randbits(64), maximum)
+        super().__init__(
+            self._pending, event_loop.pump, self._count, grace_ns=int(GRACE_S * 1e9), look_ns=_LOOK_RARELY_NS
+        )
         self._event_loop = event_loop
         self._maximum = maximum
         self._expected, self._reclaim = expected, reclaim
         self._delivered: Callable[[int], None] = lambda _: None
         self._waiters: AsyncWaiters | None = None
-        self._pending: PendingRequests[Request] = PendingRequests(secrets.randbits(64), maximum)
         self._unsent: dict[int, Request] = {}
-        self._origins: dict[AskingSource, Origin] = {}
         self._look_at_ns = 0
-        self._turn_at_ns = FOREVER_NS
         self._begun_before = 0
         self._sleeps_at_once = 0
         self._logged_errors: set[str] = set()
-        self.responses = ResponseTaker(self._responded, lambda messages: self._delivered(messages))
-        """Takes the responses."""
+
+    def _count(self, messages: int) -> None:
+        self._delivered(messages)
 
     def attach(self, delivered: Callable[[int], None], waiters: AsyncWaiters) -> None:
         """Sets what gets the number of responses that were delivered, and the tasks that wait in asyncio."""
@@ -188,7 +139,7 @@ class Requests:
             IpcBusError, TypeError, BufferError, ValueError: as in `Source.send`.
         """
         request = Request(self, source, on_response, on_end)
-        request._begun_ns = now_ns = time.monotonic_ns()
+        now_ns = request._begun_ns
         if timeout is not None:
             request._timeout, request._grace_ns = timeout, min(request._grace_ns, int(timeout * 1e9))
         until_ns = FOREVER_NS if timeout is None or not timed else now_ns + int(timeout * 1e9)
@@ -222,7 +173,14 @@ class Requests:
         if not self._event_loop.sequential and not self._event_loop.is_driver():
             self._event_loop.kick()
 
-    def wait(self, request: Request, timeout: float | None) -> Message:
+    def _ask(self, source: Source, data: Any, headers: Headers | None, timeout: float | None) -> Message:  # noqa: ANN401
+        """Sends a request whatever its arguments are, and waits for its response."""
+        source._check()
+        refuse_inside_callback(self._event_loop, source.topic)
+        seconds = bounded(timeout)
+        return self._wait(self.begin(source, data, headers, timeout=seconds, timed=False), seconds)
+
+    def _wait(self, request: Request, timeout: float | None) -> Message:
         """Drives the context, or waits for the thread that drives it, until the first response.
 
         Args:
@@ -276,26 +234,6 @@ class Requests:
             self._sleeps_at_once = _SLEEPS_AT_ONCE
 
     # ------------------------------------------------------------------ on the driver
-
-    def _responded(self, number: int, data: bytes | memoryview) -> int:
-        """Delivers a response to its request; drops it when the request has ended. Returns the number of messages."""
-        request = self._pending.take_response(number)
-        if request is None:
-            return 0
-        request.responses += 1
-        source = request._source
-        message = response(self._origins.get(source) or self._origin(source), data, number)
-        if request._on_response is None:
-            request.queue = (message,)
-            request.closed = True
-        else:
-            self._call(request._on_response, message, request)
-        return 1
-
-    def _origin(self, source: AskingSource) -> Origin:
-        """Makes the origin of the responses to a source's requests."""
-        origin = self._origins[source] = Origin(source.topic, source.source)
-        return origin
 
     def turn(self, now_ns: int) -> int:
         """Sends what waits for receivers, and ends what is over; returns when to call again, in ns."""
@@ -371,19 +309,25 @@ class Requests:
             if self._waiters is not None:
                 self._waiters.wake(request)
             self._event_loop.notify()
-        if request._on_end is not None:
-            self._call(request._on_end, request, request)
+        on_end = request._on_end
+        # A callback often refers to its request; freed here, both are freed at once and not by the garbage collector.
+        request._on_response = request._on_end = None
+        if on_end is not None:
+            try:
+                on_end(request)
+            except BaseException as raised:
+                self._failed(raised, request)
 
-    def _call(self, callback: Callable[[Any], object], argument: object, request: Request) -> None:
-        try:
-            callback(argument)
-        except BaseException as error:
-            kind = type(error).__name__
-            if not self._event_loop.pass_on(error) and kind not in self._logged_errors:
-                self._logged_errors.add(kind)
-                log.exception(
-                    "on_response of a request on %r raised; more errors of this kind are not logged", request.topic
-                )
+    def _failed(self, error: BaseException, request: Request) -> None:
+        """Logs what a callback of a request has raised."""
+        kind = type(error).__name__
+        if not self._event_loop.pass_on(error) and kind not in self._logged_errors:
+            self._logged_errors.add(kind)
+            log.error(
+                "on_response of a request on %r raised; more errors of this kind are not logged",
+                request.topic,
+                exc_info=error,
+            )
 
 
 def taken(request: Request) -> Message:

@@ -32,6 +32,10 @@ class Retentions:
             source._retain(retention)
         return retention
 
+    def of(self, source: object) -> Retention | None:
+        """Returns what a source keeps; None if its options do not ask for that."""
+        return self._retentions.get(source)  # type: ignore[call-overload,no-any-return]
+
     def __contains__(self, source: object) -> bool:
         """Returns whether a source keeps what it sends."""
         return source in self._retentions

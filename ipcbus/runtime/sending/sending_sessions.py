@@ -7,8 +7,9 @@ import logging
 import secrets
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from ipcbus.config.options.option_limits import MAX_ID
 from ipcbus.errors import ClosedError, ConfigError, TransportError
 from ipcbus.resolution.local.adverts import SourceAdvert
 from ipcbus.runtime.error_mapping import as_ipcbus_error
@@ -20,13 +21,16 @@ from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
 from ipcbus.runtime.sending.pending_wakeups import PendingWakeups
 from ipcbus.runtime.sending.requests import Requests
 from ipcbus.runtime.sending.retentions import Retentions
+from ipcbus.runtime.sending.shared_sources import SharedSources
 from ipcbus.topic.batch_timer import publish_old
 from ipcbus.transport.ring.lbtipc import LBTIPC
 from ipcbus.transport.ring.lbtsmx import LBTSMX
 from ipcbus.transport.sending_session import SendingSession
+from ipcbus.transport.tcp.lbttcp import LBTTCP
 from ipcbus.transport.udp.lbtrm import LBTRM
 from ipcbus.transport.udp.lbtru import LBTRU
 from ringbuf import clock
+from ringbuf.channel import touch
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
@@ -36,13 +40,14 @@ if TYPE_CHECKING:
     from ipcbus.resolution.local.registry import Registry
     from ipcbus.runtime.loop.event_loop import EventLoop
     from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
+    from ipcbus.runtime.sending.shared_sources import SharedSource
     from ipcbus.topic.topic_source import TopicSource
     from ipcbus.transport.transport_kinds import SessionPlan, Transport
     from ipcbus.transport.udp.session_socket import SessionSocket
 
 log = logging.getLogger("ipcbus")
 
-TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX, LBTRU, LBTRM)}
+TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX, LBTRU, LBTRM, LBTTCP)}
 
 
 class SendingSessions:
@@ -92,11 +97,19 @@ class SendingSessions:
             reclaim=self.reclaim,
         )
         self.guaranteed = GuaranteedSources(domain, self._serve_soon, options, event_loop.request_attention)
-        self.control_channels = ControlChannels(options, self.requests.responses, self._serve_soon, self.guaranteed)
         self.retentions = Retentions()
+        self.shares = SharedSources(domain, self._serve_soon, options, self.retentions, self._released)
+        self.control_channels = ControlChannels(
+            options, self.requests, self._serve_soon, self.guaranteed, self.shares, event_loop.count_messages
+        )
 
     def sessions(self) -> list[SendingSession]:
         return list(self._sessions.values())
+
+    def _released(self, session: SendingSession) -> None:
+        """Lets sends go on that waited for members of shares."""
+        session.policy.released()
+        self.pending_wakeups.released(session)
 
     def open_topic(self, topic: str, options: SourceOptions) -> tuple[SendingSession, int, int]:
         """Chooses or makes the session of a new source.
@@ -109,6 +122,11 @@ class SendingSessions:
             ClosedError: the context was closed meanwhile.
             ipcbus.TransportError: the session cannot be made.
         """
+        if topic == options.umq_ulb_dead_letter_topic:
+            raise ConfigError(
+                f"topic {topic!r}: umq_ulb_dead_letter_topic = {topic!r}, so that what it gives up would come "
+                "again for ever; name another topic"
+            )
         kind = TRANSPORTS[options.transport]
         plan = kind.plan(self._options, options)
         with self._lock:
@@ -133,6 +151,7 @@ class SendingSessions:
         retransmitter = self.control_channels.retransmitter(session)
         if retention is not None and retransmitter is not None:
             retransmitter.add_topic(number, retention)
+        self.shares.add(cast("SharedSource", source), session, number, options)
 
     def close_topic(self, session: SendingSession, topic: str, number: int, entry: int) -> None:
         """Removes a source, and its session after the last source."""
@@ -141,11 +160,14 @@ class SendingSessions:
                 return  # the context is being closed, and its sessions are gone already
             self._registry.remove(entry)
             self._remove_topic(session, number)
+        if session.udp_sender is not None and session not in self._entries:
+            self._network.push_out(session.udp_sender)
         self._network.resolution.withdraw(SourceAdvert(session.advert, topic, number))
         self._announce()
 
     def _remove_topic(self, session: SendingSession, number: int) -> None:
         session.remove_topic(number)
+        self.shares.close(session, number)
         retransmitter = self.control_channels.retransmitter(session)
         if retransmitter is not None:
             retransmitter.remove_topic(number)
@@ -163,11 +185,13 @@ class SendingSessions:
             if not session.has_line():
                 raise ConfigError(
                     f"session {session.source_string} carries {session.topics_max} topics already; choose another "
-                    f"transport_{kind.option}_{kind.id_option} or raise "
-                    f"transport_{kind.option}_maximum_topics_per_transport"
+                    f"{kind.prefix}_{kind.id_option} or raise "
+                    f"{kind.prefix}_maximum_topics_per_transport"
                 )
             return session
         pool = kind.pool(self._options)
+        if options.message_max:
+            return self._choose_large(kind, plan, pool)
         unused = [number for number in pool if (kind.code, number) not in self._sessions]
         if unused:
             return self._make(kind, unused[0], plan)
@@ -178,13 +202,24 @@ class SendingSessions:
         ]
         if not fitting:
             raise ConfigError(
-                f"all {len(pool)} sessions of the pool transport_{kind.option}_id_low {pool[0]} to "
-                f"transport_{kind.option}_id_high {pool[-1]} have sources with other options or are full; give this "
-                f"source its own transport_{kind.option}_id, widen the pool, or use the options of the other sources"
+                f"all {len(pool)} sessions of the pool {kind.prefix}_id_low {pool[0]} to "
+                f"{kind.prefix}_id_high {pool[-1]} have sources with other options or are full; give this "
+                f"source its own {kind.prefix}_id, widen the pool, or use the options of the other sources"
             )
         turn = self._pool_turns[kind.option]
         self._pool_turns[kind.option] = turn + 1
         return fitting[turn % len(fitting)]
+
+    def _choose_large(self, kind: Transport, plan: SessionPlan, pool: range) -> SendingSession:
+        """Returns the session of sources with a message_max: one for each size, as their rings take much memory.
+
+        Their ids are the highest ones, so that they leave the pool to other sources.
+        """
+        for session in self.sessions():
+            if session.plan == plan and session.has_line():
+                return session
+        free = (number for number in range(MAX_ID, pool[-1], -1) if (kind.code, number) not in self._sessions)
+        return self._make(kind, next(free), plan)
 
     def _make(self, kind: Transport, number: int, plan: SessionPlan) -> SendingSession:
         """Makes a session; `number` is its id, or its place in the pool."""
@@ -205,6 +240,7 @@ class SendingSessions:
                 group,
                 session_socket,
                 listener,
+                self._event_loop.answers,
             )
         except BaseException as error:
             if session_socket is not None:
@@ -212,6 +248,7 @@ class SendingSessions:
             if isinstance(error, RingError):
                 raise as_ipcbus_error(error) from error
             raise
+        touch(session.channel, self._options.shared_memory_touch_maximum)
         session.start(Backpressure(self, session))
         try:
             self._entries[session] = self._registry.add_session(session.advert)
@@ -230,7 +267,7 @@ class SendingSessions:
         if plan.udp is None:
             return None
         try:
-            return plan.udp.open(self._network.seals.source, self._network.release)
+            return plan.udp.open(self._network.seals.source, self._network.tls, self._network.release)
         except (ConfigError, TransportError) as error:
             if plan.over_udp:
                 raise
@@ -276,6 +313,10 @@ class SendingSessions:
                     freed += session.udp_sender.reclaim()
         return freed
 
+    def receiver_locks(self) -> list[tuple[int, int]]:
+        """Returns the locks that the receivers of all sessions hold while they live."""
+        return [lock for session in self.sessions() for lock in session.channel.slots.locks()]
+
     def inside_callback(self) -> bool:
         """Returns whether the calling thread is inside a callback of this context."""
         return self._event_loop.is_driver()
@@ -308,6 +349,18 @@ class SendingSessions:
     def drive_briefly(self) -> None:
         """Delivers to this context's own receivers, for which the send may wait."""
         self._event_loop.help()
+
+    def read_for_undriven(self, session: SendingSession) -> bool:
+        """Lets clients over UDP take datagrams that this thread may have to drive (`UdpEndpoints`)."""
+        return session.udp_sender is not None and self._network.read_for_undriven(session.udp_sender)
+
+    def undriven(self, session: SendingSession) -> list[str]:
+        """Returns the names of contexts for which a send may wait for ever: this process has to drive them."""
+        slots = session.channel.slots
+        positions = slots.positions()
+        waited = [slots.identity(min(positions, key=positions.__getitem__)).context_id] if positions else []
+        slowest = session.udp_sender.reliable_sender.slowest if session.udp_sender is not None else None
+        return self._network.undriven([*waited, slowest.context_id] if slowest is not None else waited)
 
     def batch_opened(self) -> None:
         """Makes the driver watch the batching interval."""
@@ -380,11 +433,11 @@ class SendingSessions:
 
 
 def _disagreement(kind: Transport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:
-    there, here = has.as_options(kind.option), wants.as_options(kind.option)
+    there, here = has.as_options(kind.prefix), wants.as_options(kind.prefix)
     differing = [
         f"{name} = {there[name]!r}, not {here[name]!r}" for name in there if name in here and there[name] != here[name]
     ]
     return (
         f"session {kind.name} {transport_id} was made by its first source with other options: {', '.join(differing)}; "
-        f"use the same options, or another transport_{kind.option}_id"
+        f"use the same options, or another {kind.prefix}_id"
     )

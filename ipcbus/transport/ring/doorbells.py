@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ipcbus.resolution.local import object_names
 from ringbuf.doorbell import DoorbellRinger
 from ringbuf.ring_errors import SegmentRefused
+
+if TYPE_CHECKING:
+    from ringbuf.slot_doorbells import SlotDoorbells
 
 log = logging.getLogger("ipcbus")
 
@@ -19,14 +23,15 @@ class Doorbells:
     Any thread may ring: sources of one session send in several threads.
     """
 
-    def __init__(self, domain: str, session: str) -> None:
+    def __init__(self, domain: str, session: str, compiled: SlotDoorbells) -> None:
         """Starts without an open doorbell.
 
         Args:
             domain: the bus domain.
             session: the source string, for the log.
+            compiled: rings the doorbells that are open here, as long as they are.
         """
-        self._domain, self._session = domain, session
+        self._domain, self._session, self._compiled = domain, session, compiled
         self._lock = threading.Lock()
         self._ringers: dict[int, tuple[int, DoorbellRinger | None]] = {}
         self._closed = False
@@ -41,17 +46,20 @@ class Doorbells:
         with self._lock:
             ringer = None if self._closed else self._ringer(slot, context_id)
             if ringer is not None:
+                self._compiled.put(slot, context_id, ringer.fd)  # the next time without this call
                 ringer.ring(what)
         return ringer is not None
 
     def close(self) -> None:
         """Closes all doorbells; `ring` does nothing from now on."""
         with self._lock:
+            self._compiled.forget()
             self.abandon()
 
     def abandon(self) -> None:
         """As `close`, without the lock, which a thread of the parent may hold; for the child process after a fork."""
         self._closed = True
+        self._compiled.abandon()
         for _, ringer in self._ringers.values():
             if ringer is not None:
                 ringer.close()
@@ -62,6 +70,7 @@ class Doorbells:
         if known is not None and known[0] == context_id:
             return known[1]
         if known is not None and known[1] is not None:
+            self._compiled.forget()
             known[1].close()
         ringer: DoorbellRinger | None = None
         with suppress(OSError, ValueError):

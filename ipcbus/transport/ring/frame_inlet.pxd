@@ -17,4 +17,9 @@ cdef class SessionInlet(WatchedWord):
 
     cdef long take_all(self, int slot, bint *left) except -1
 
+cdef class SourceInlet(WatchedWord):
+    cdef Pipe pipe
+    cdef list takers            # by kind
+    cdef object peer, call_source
+
 cdef long take_frame(Pipe pipe, list takers, object peer) except -2

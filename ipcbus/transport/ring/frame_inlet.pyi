@@ -1,4 +1,4 @@
-"""Frames of receivers straight out of their pipes, in the driver's turn.
+"""Frames straight out of pipes, in the driver's turn: those of receivers, and those of a source.
 
 A session has one inlet, which is the word of the session that the driver watches (`Pump.watch`). When a receiver
 calls, the driver takes the frames that are in the receiver's pipe in compiled code: a message that fits one frame goes
@@ -62,4 +62,23 @@ class SessionInlet(WatchedWord):
         Returns:
             The number of messages that the application got; and whether receivers have called for something else, or
             have other frames, so that their calls stay.
+        """
+
+class SourceInlet(WatchedWord):
+    """The word of a pipe at a receiver; takes the frames that the source has put into it. Runs on the driver."""
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        takers: list[FrameTaker | None],
+        peer: Hashable,
+        call_source: Callable[[], object],
+    ) -> None:
+        """Takes the frames of a pipe from now on.
+
+        Args:
+            pipe: the end of the receiver.
+            takers: the taker of each of 256 kinds; the others are left for Python.
+            peer: what takers get with each message.
+            call_source: called when the source waits for room.
         """

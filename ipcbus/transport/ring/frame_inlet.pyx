@@ -118,3 +118,26 @@ cdef class SessionInlet(WatchedWord):
                 self.call_receivers[slot]()
         left[0] = pipe.has_news()
         return messages
+
+
+cdef class SourceInlet(WatchedWord):
+    def __init__(self, Pipe pipe not None, list takers not None, peer, call_source):
+        self.pipe, self.takers, self.peer, self.call_source = pipe, takers, peer, call_source
+        self.word, self.seen, self.keeps = &pipe.incoming.written, &pipe.read, pipe
+
+    cdef long take(self) except -1:
+        cdef Pipe pipe = self.pipe
+        cdef uint64_t until = _atomics.load_acquire64(&pipe.incoming.written)  # SYNC frames
+        cdef long messages = 0, more
+        self.stuck = False
+        # Up to here only, so that a source can keep no context busy.
+        while <int64_t>(until - pipe.read) > 0:
+            more = take_frame(pipe, self.takers, self.peer)
+            if more == NOT_TAKEN:
+                self.stuck = True
+                return messages
+            messages += more
+            if pipe.room_wanted:
+                self.call_source()
+        self.stuck = pipe.has_news()
+        return messages

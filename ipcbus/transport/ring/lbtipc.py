@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.transport.transport_kinds import SessionPlan, Transport, evict_after_ms
-from ipcbus.transport.udp.udp_plan import DATAGRAM_MAX, plan_twin
+from ipcbus.transport.twin_plan import plan_twin
+from ipcbus.transport.udp.udp_plan import DATAGRAM_MAX
 from ipcbus.wire.wire_layout import TRANSPORT_LBTIPC
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
-    udp = plan_twin(context, source)
     source_paced = source.transport_lbtipc_behavior == "source_paced"
+    udp = plan_twin(context, source, receiver_paced=not source_paced)
     return SessionPlan(
         transport=TRANSPORT_LBTIPC,
         window=source.transport_lbtipc_transmission_window_size,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.transport.transport_kinds import SessionPlan, Transport, evict_after_ms
-from ipcbus.transport.udp.udp_plan import DATAGRAM_MAX, plan_twin
+from ipcbus.transport.twin_plan import plan_twin
+from ipcbus.transport.udp.udp_plan import DATAGRAM_MAX
 from ipcbus.wire.wire_layout import TRANSPORT_LBTSMX
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
         evict_after_ms=evict_after_ms(source),
         checksums=source.transport_lbtsmx_record_checksum,
         # LBT-SMX does not fragment: a message longer than a UDP packet could not be sent.
-        udp=plan_twin(context, source) if datagram_max <= DATAGRAM_MAX else None,
+        udp=plan_twin(context, source, receiver_paced=True) if datagram_max <= DATAGRAM_MAX else None,
     )
 
 

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ipcbus.resolution.local import object_names
+from ipcbus.transport.ring.frame_inlet import SourceInlet
 from ipcbus.transport.ring.response_frames import ResponseWriter
 from ringbuf.doorbell import FRAMES, DoorbellRinger
 from ringbuf.layout import (
@@ -44,14 +45,14 @@ from ringbuf.ring_errors import RingError
 from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Sized
 
     from ipcbus.delivery.pump import Pump
     from ipcbus.recovery.control_channel import ControlChannel
     from ipcbus.resolution.local.adverts import SessionAdvert
+    from ipcbus.wire.control_front import FrameTaker
     from ringbuf.channel import JoinedChannel
     from ringbuf.pipe import Pipe
-    from ringbuf.shared_words import WatchedWord
 
 FRAME_MAX_LEAST = PAGE // 4 - PIPE_FRAME_HEADER
 """The `frame_max` of the smallest pipe, in bytes: such a frame fits every pipe."""
@@ -117,6 +118,16 @@ class PipeLink:
         self._call()
         return True
 
+    def put_alone(self, frame: bytes, waiting: Sized) -> bool:
+        """Sends a frame if nothing waits, as in `FrameLink`."""
+        if self._pipe is None or self._reason or not self._pipe.put_alone(frame, waiting):
+            return False
+        self._call()
+        return True
+
+    def push(self) -> None:
+        """Does nothing: `put` has sent the frame."""
+
     def take(self) -> bytes | None:
         """Returns the next frame; None when there is no frame now."""
         if self._pipe is None or self._reason:
@@ -135,9 +146,14 @@ class PipeLink:
         """Returns whether there is something to do: a frame or the end to take, or room that the last `put` missed."""
         return self._pipe is not None and not self._reason and self._pipe.ready()
 
-    def watched(self) -> WatchedWord | None:
-        """Returns the word for a `Poller` that changes with each frame of the other side; None before it is open."""
-        return self._pipe.watched() if self._pipe is not None and not self.broken else None
+    def inlet(self, takers: list[FrameTaker | None], peer: Hashable) -> SourceInlet | None:
+        """Returns what takes the frames of the other side in compiled code; None before the link is open.
+
+        Args:
+            takers: of messages of each kind.
+            peer: what they get with each message.
+        """
+        return None if self._pipe is None or self.broken else SourceInlet(self._pipe, takers, peer, self._call)
 
     def close(self) -> None:
         """Ends the link for both sides, and calls the other one."""
@@ -162,7 +178,7 @@ class ReceiverPipeLink(PipeLink):
     Its user calls `request` once, then `attend` whenever the context's doorbell brought a CALL, until `is_open`; a
     spinning context may call it in each turn. After that, it takes frames and flushes when the link is `ready`. When it
     has shown that it sleeps (SYNC park), it asks `ready` again, as it looks at its rings, and sleeps only if no link is
-    ready. A spinning context lets a `Poller` watch `watched`, and flushes in each turn while frames wait for room. The
+    ready. A spinning context lets a `Poller` watch `inlet`, and flushes in each turn while frames wait for room. The
     context closes the link before it leaves the session.
     """
 
@@ -218,18 +234,17 @@ class ReceiverPipeLink(PipeLink):
             self._join(word, number)
         return self._pipe is not None
 
-    def response_writer(self, channel: ControlChannel, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+    def response_writer(self, channel: ControlChannel, pump: Pump) -> ResponseWriter | None:
         """Returns the short way for responses; None while the link is not open.
 
         Args:
             channel: the control channel over this link.
             pump: says which thread drives the context.
-            sequential: whether a thread may take the driver lock by `Pump.owner` alone.
         """
         if self._pipe is None:
             return None
         return ResponseWriter(
-            *(self._pipe, self._words, CALLS, PARKED, self._bit, self._ring, channel.urgent, pump, sequential)
+            *(self._pipe, self._words, CALLS, PARKED, self._bit, self._ring, channel.urgent, pump, channel.frame_max)
         )
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ A short response is one frame of a control channel (`recovery.control_channel`) 
 from collections.abc import Callable, Sized
 
 from ipcbus.delivery.pump import Pump
+from ipcbus.delivery.received_message import QuickResponder
 from ringbuf.pipe import Pipe
 from ringbuf.shared_words import SharedWords
 
@@ -23,7 +24,7 @@ class ResponseWriter:
         ring: Callable[[], object],
         urgent: Sized,
         pump: Pump,
-        sequential: bool,
+        frame_max: int,
     ) -> None:
         """Makes a writer for an open pipe.
 
@@ -36,7 +37,7 @@ class ResponseWriter:
             ring: wakes the source.
             urgent: the urgent messages that wait in the control channel, which go first.
             pump: says which thread drives the context.
-            sequential: whether a thread may take the driver lock for a response.
+            frame_max: the longest frame that the channel sends, in bytes.
         """
 
     def send(self, request: int, data: bytes) -> bool:
@@ -50,3 +51,18 @@ class ResponseWriter:
             False when nothing was sent: the response is longer than a frame, there is no room, the pipe is broken,
             messages wait in the channel, or another thread drives the context.
         """
+
+class ResponseCount:
+    """Counts the responses of one context."""
+
+    sent: int
+    """Responses that were sent."""
+
+class PipeResponder(QuickResponder):
+    """Sends short responses of `bytes` at once over a pipe that took one before."""
+
+    _writer: ResponseWriter | None
+    """The short way to the asking context; None before the first response."""
+
+    def __init__(self, count: ResponseCount) -> None:
+        """Makes a responder that counts there."""

@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from ipcbus.delivery.pump cimport Pump
+from ipcbus.delivery.received_message cimport QuickResponder
 from ipcbus.transport.ring.frame_front cimport FRAME_HEADER, FrameFront
 from ipcbus.wire.control_front cimport AckRange
 from ringbuf cimport _atomics
@@ -45,23 +46,26 @@ cdef bint put_ack(
 cdef class ResponseWriter:
     def __init__(
         self, Pipe pipe, SharedWords words, size_t calls_at, size_t parked_at, uint64_t bit, ring, urgent, Pump pump,
-        bint sequential,
+        uint64_t frame_max,
     ):
         self.pipe = pipe
         self.calls = <uint64_t *>words._at(calls_at, 8, True)
         self.parked = <const uint32_t *>words._at(parked_at, 4, False)
         self.keeps = words
         self.bit = bit
-        self.ring, self.urgent, self.pump, self.sequential = ring, urgent, pump, sequential
+        self.ring, self.urgent, self.pump, self.frame_max = ring, urgent, pump, frame_max
 
     def send(self, uint64_t request, bytes data not None):
+        return bool(self.send_now(request, data))
+
+    cdef bint send_now(self, uint64_t request, bytes data) except? True:
         cdef Pump pump = self.pump
         if pump.drives():
-            return bool(self.put(request, data))
-        if not self.sequential or not pump.take_if_free():
+            return self.put(request, data)
+        if not pump.take_if_free():
             return False
         try:
-            return bool(self.put(request, data))
+            return self.put(request, data)
         finally:
             pump.leave()
 
@@ -77,7 +81,7 @@ cdef class ResponseWriter:
     cdef bint put_frame(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True:
         """Puts an urgent message of one frame, in two parts; the thread drives the context."""
         cdef uint64_t were
-        if self.urgent or front_length + rest_length > <uint64_t>self.pipe.frame_max:
+        if self.urgent or front_length + rest_length > self.frame_max:
             return False
         if not self.pipe.put_parts(front, front_length, rest, rest_length):
             return False
@@ -85,4 +89,20 @@ cdef class ResponseWriter:
         # If the bit was set, this receiver has called already and the source has not looked since.
         if not were & self.bit and _atomics.load_acquire32(self.parked):  # SYNC call
             self.ring()
+        return True
+
+
+cdef class ResponseCount:
+    pass
+
+
+cdef class PipeResponder(QuickResponder):
+    def __init__(self, ResponseCount count not None):
+        self.count = count
+
+    cdef bint respond_now(self, uint64_t request, bytes data) except? True:
+        cdef ResponseWriter writer = self._writer   # another thread may replace it meanwhile
+        if writer is None or not writer.send_now(request, data):
+            return False
+        self.count.sent += 1
         return True

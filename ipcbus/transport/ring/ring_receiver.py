@@ -8,10 +8,10 @@ import numpy as np
 
 from ipcbus.resolution.local import object_names
 from ipcbus.transport.ring.pipe_link import ReceiverPipeLink, no_checkpoint
-from ipcbus.transport.ring.topic_lines import TopicLines, last_word
+from ipcbus.transport.ring.topic_lines import TopicLines, last_word, quiet_word
 from ipcbus.wire import wire_layout
 from ringbuf import segment
-from ringbuf.channel import JoinedChannel
+from ringbuf.channel import JoinedChannel, touch
 from ringbuf.layout import CONTROL_HEADER, RECEIVER_PACED_EVICTS, RING_HEADER, SLOT, field_offset
 from ringbuf.ring_errors import SegmentMismatch
 from ringbuf.shared_words import SharedWords
@@ -67,6 +67,15 @@ class RingReceiver:
         self.lines = TopicLines(self._channel.ring, lines)
         self._header = SharedWords(self._channel.ring)
         self._control_words = SharedWords(self._channel.control)
+        self._has_quiet_word = int(control_header["user_bytes"]) >= 8 * (lines + 1)
+
+    def touch(self, maximum: int) -> None:
+        """Touches the pages of a ring of at most `maximum` bytes."""
+        touch(self._channel, maximum)
+
+    def settling(self) -> Callable[[int], bool | None]:
+        """Nothing that is missing in a ring comes later: the delivery controllers do not wait for it."""
+        return lambda now_ns: None
 
     @property
     def reader(self) -> RingReader:
@@ -97,6 +106,15 @@ class RingReceiver:
         """Shows the source that this context does not receive the topic any more."""
         self._published.pop(number, None)
         self._control_words.and64(self._topic_mask_offset(number), ~(1 << self.index) & 0xFFFFFFFFFFFFFFFF)
+
+    def show_quiet(self, quiet: bool) -> None:
+        """Shows the source whether this context sleeps through records: frames of its control channel wake it."""
+        if self._has_quiet_word:
+            at, bit = quiet_word(self._advert.topics_max), 1 << self.index
+            if quiet:
+                self._control_words.or64(at, bit)
+            else:
+                self._control_words.and64(at, ~bit & 0xFFFFFFFFFFFFFFFF)
 
     def floor(self, number: int) -> int | None:
         """Returns the number of the topic's next message."""
@@ -163,6 +181,10 @@ class RingReceiver:
         # Noted from time to time, in case the ring is cut short.
         self._published.update({number: self.published(number) for number in self._published})
         return self.reader.activity, self.reader.tail
+
+    def owner_lock(self) -> tuple[int, int]:
+        """Returns the descriptor and the byte of the lock that the source's context holds while it lives."""
+        return self._channel.owner_lock()
 
     def owner_lives(self) -> bool:
         """Returns whether the source's context still holds its lock."""

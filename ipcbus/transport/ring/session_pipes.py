@@ -73,7 +73,7 @@ class SourcePipeLink(PipeLink):
         """Wakes the receiver if it sleeps."""
         self._words.fence()  # SYNC park
         if self._words.load64(_PARKED_READERS) & self._bit:
-            self._session.published(self._bit)
+            self._session.wake(self._bit)
 
     def end(self, reason: str) -> None:
         """Ends the link, as its receiver is gone or the session ends."""

@@ -13,7 +13,7 @@ import numpy as np
 from ipcbus.resolution.local import object_names
 from ipcbus.wire import wire_layout
 from ringbuf import layout, segment
-from ringbuf.layout import RING_HEADER, field_offset
+from ringbuf.layout import CONTROL_HEADER, RING_HEADER, field_offset
 from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
@@ -62,6 +62,14 @@ class TopicLines:
 def last_word(control_bytes: int, topics_max: int, number: int) -> int:
     """Returns where the last word on a topic stands in a control block of this size."""
     return control_bytes - 8 * topics_max + 8 * (number % topics_max)
+
+
+def quiet_word(topics_max: int) -> int:
+    """Returns where, in a control block, bit i says that no record needs to wake the reader of slot i.
+
+    The word stands behind those of the topics. A control block without it has readers that each record wakes.
+    """
+    return CONTROL_HEADER.itemsize + 8 * topics_max
 
 
 def find(domain: str, advert: SessionAdvert, owner_uid: int) -> TopicLines | None:

@@ -6,7 +6,6 @@ hashed; the addresses of one sender are equal.
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import logging
 import socket
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ipcbus.errors import TransportError
 from ipcbus.transport.udp.mmsg import Batched
+from ipcbus.transport.udp.ports import bind_first, new_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.loss_injection import LossInjection
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.network_interface import Interface
+    from ipcbus.transport.udp.ports import Ports
 
 log = logging.getLogger("ipcbus")
 
 PAYLOAD_MAX: Final = 65507
 """Longest datagram that UDP over IPv4 carries."""
+
+_READ_MAX: Final = 65_536
+"""More than the longest read: datagrams of one sender that the system has joined are as long as one over IPv6."""
 
 # Of Linux's asm/socket.h; Python has no names for them.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_MEMINFO = 32, 33, 55
@@ -52,23 +56,6 @@ class Buffers:
     send_option: str = "source_socket_buffer"
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """A range of ports, of which a socket takes the first free one.
-
-    Attributes:
-        low: the first; 0 leaves the choice to the system.
-        high: the last.
-        ephemeral: whether the system chooses a port when the range has no free one.
-        cure: the options to change when there is no free port, for the error.
-    """
-
-    low: int
-    high: int
-    ephemeral: bool
-    cure: str
-
-
 @dataclass(slots=True)
 class DatagramCounts:
     """The counters of a socket.
@@ -78,12 +65,13 @@ class DatagramCounts:
         bytes_sent: the bytes of these datagrams.
         dgrams_rcved: datagrams that were read, with those of `dgrams_lost`.
         bytes_rcved: the bytes of these datagrams.
-        send_blocked: datagrams that found no room in a buffer (EAGAIN, ENOBUFS).
+        send_blocked: times that a datagram found no room in a buffer (EAGAIN, ENOBUFS).
         send_refused: datagrams that ended with another error: no route, a closed port.
         send_too_large: datagrams longer than UDP carries.
         dgrams_truncated: datagrams that came and were too long.
         dgrams_lost: datagrams that loss injection dropped.
         dgrams_overrun: datagrams that the kernel dropped, because the receive buffer was full.
+        tls_failed: connections over TCP that ended because TLS failed.
     """
 
     dgrams_sent: int = 0
@@ -96,6 +84,7 @@ class DatagramCounts:
     dgrams_truncated: int = 0
     dgrams_lost: int = 0
     dgrams_overrun: int = 0
+    tls_failed: int = 0
 
 
 _open: set[socket.socket] = set()
@@ -119,7 +108,10 @@ class DatagramSocket:
         self._loss = loss
         _set_buffer_size(sock, "receive", buffers.receive, buffers.receive_option)
         _set_buffer_size(sock, "send", buffers.send, buffers.send_option)
-        self._batched = Batched(sock.fileno(), sock.family == socket.AF_INET6, PAYLOAD_MAX + 1)
+        self.batched = Batched(sock.fileno(), sock.family == socket.AF_INET6, _READ_MAX, joins=True)
+        """Its system calls."""
+        self.receive_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        """The bytes of datagrams that it can hold, by the system's own count."""
         self.address: Address = sock.getsockname()
         """The address that it is bound to."""
         _open.add(sock)
@@ -140,24 +132,34 @@ class DatagramSocket:
         """Returns its descriptor, to wait for datagrams; -1 after `close`."""
         return self._socket.fileno()
 
+    @property
+    def arrivals(self) -> Batched | None:
+        """What reads datagrams without making objects of them; None with loss injection, which looks at each one."""
+        return self.batched if self._loss is None else None
+
+    @property
+    def longest_read(self) -> int:
+        """The bytes of the longest of the last reads; the system may have joined several datagrams to one read."""
+        return self.batched.longest
+
     def receive(self, limit: int) -> list[tuple[bytes, Address]]:
-        """Returns datagrams that have come, at most `limit`, each with its sender."""
-        found = self._batched.receive(limit)
+        """Returns datagrams that have come, each with its sender; reads on until there are `limit`."""
+        found = self.batched.receive(limit)
         if self._loss is not None:
             return [each for each in found if not self._loss.drops_next()]
         return found
 
     def send(self, packet: bytes, to: Address) -> bool:
         """Sends a datagram; returns whether the kernel accepted it."""
-        return self._batched.send(packet, to) == 1
+        return self.batched.send(packet, to) == 1
 
-    def send_pairs(self, pairs: Iterable[tuple[bytes, Address]]) -> int:
-        """Sends each datagram to its address; returns how many the kernel accepted."""
-        return self._batched.send_pairs(pairs)
+    def send_pairs(self, pairs: Iterable[tuple[bytes, Address]]) -> tuple[tuple[bytes, Address], ...]:
+        """Sends each datagram to its address, until one finds no room; returns that one and those after it."""
+        return self.batched.send_pairs(pairs)
 
     def send_to_all(self, packet: bytes, addresses: Iterable[Address]) -> int:
         """Sends a datagram to each of the addresses; returns how many the kernel accepted."""
-        return self._batched.send_to_all(packet, addresses)
+        return self.batched.send_to_all(packet, addresses)
 
     def send_multicast_from(self, interface: Interface, ttl: int) -> None:
         """Sets the interface for multicast; this host gets the datagrams too.
@@ -178,7 +180,7 @@ class DatagramSocket:
     @property
     def counts(self) -> DatagramCounts:
         """The present counters."""
-        batched = self._batched
+        batched = self.batched
         return DatagramCounts(
             dgrams_sent=batched.sent,
             bytes_sent=batched.sent_bytes,
@@ -194,7 +196,7 @@ class DatagramSocket:
 
     def close(self) -> None:
         """Closes the socket; datagrams that are sent afterwards are dropped. May be called again."""
-        self._batched.close()
+        self.batched.close()
         self._socket.close()
         _open.discard(self._socket)
 
@@ -220,7 +222,7 @@ def unicast(interface: Interface, ports: Ports, buffers: Buffers, loss: LossInje
     """
     sock = _new(interface.family)
     try:
-        _bind_first(sock, interface, ports)
+        bind_first(sock, interface, ports)
         return DatagramSocket(sock, interface.index, buffers, loss)
     except BaseException:
         sock.close()
@@ -273,37 +275,10 @@ _IP_MULTICAST_ALL: Final = 49
 
 def _new(family: socket.AddressFamily) -> socket.socket:
     """Returns a socket that never blocks and that child processes do not inherit."""
-    try:
-        sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-    except OSError as error:
-        raise TransportError(
-            f"no UDP socket can be made ({error.strerror}): check the limit of open files (ulimit -n), and that the "
-            f"host has {'IPv6' if family == socket.AF_INET6 else 'IPv4'}"
-        ) from error
+    sock = new_socket(family, socket.SOCK_DGRAM)
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     return sock
-
-
-def _bind_first(sock: socket.socket, interface: Interface, ports: Ports) -> None:
-    """Binds to the first port that is free."""
-    choices = [*range(ports.low, ports.high + 1), *([0] if ports.ephemeral else [])]
-    for port in choices:
-        address = (interface.host, port)
-        try:
-            if interface.family == socket.AF_INET6:
-                sock.bind((*address, 0, interface.index if interface.host.startswith("fe80:") else 0))
-            else:
-                sock.bind(address)
-            return
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise TransportError(
-                    f"UDP port {port} of interface {interface.host} cannot be taken ({error.strerror}): "
-                    f"check the interface, and change {ports.cure}"
-                ) from error
-    many = f"ports {ports.low} to {ports.high} are" if ports.low != ports.high else f"port {ports.low} is"
-    raise TransportError(f"UDP {many} in use on interface {interface.host}: free one, or change {ports.cure}")
 
 
 def _membership(group: str, interface: Interface) -> bytes:

@@ -7,7 +7,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from ipcbus.transport.transport_kinds import SessionPlan, Transport
-from ipcbus.transport.udp.udp_plan import plan_udp
+from ipcbus.transport.udp.udp_plan import UdpPlan, plan_udp
 from ipcbus.transport.udp.udp_session_plan import udp_session_plan
 from ipcbus.wire.wire_layout import TRANSPORT_LBTRM
 
@@ -36,7 +36,7 @@ def _explicit(source: SourceOptions) -> int:
 
 
 def _placed(plan: SessionPlan, number: int) -> SessionPlan:
-    if plan.udp is None:
+    if not isinstance(plan.udp, UdpPlan):
         return plan
     return dataclasses.replace(plan, udp=dataclasses.replace(plan.udp, group=str(ipaddress.ip_address(number))))
 

@@ -1,32 +1,51 @@
-"""The seals of a context: with a domain key, they protect what it sends and check what it receives."""
+"""The seal of one kind of packets of a context: it protects what the context sends, and checks what it receives."""
 
 from __future__ import annotations
 
+import copy
 import secrets
 import threading
 import time
+from typing import TYPE_CHECKING
 
-from ipcbus.config import network_key
-from ipcbus.wire.seal import Opener, Purpose, Sealer
+from ipcbus.wire.seal import Opener, Sealer
+from ipcbus.wire.seal_format import SALT_BYTES
+
+if TYPE_CHECKING:
+    from ipcbus.wire.seal import Keyring, SealCounts
+    from ipcbus.wire.seal_format import Purpose
 
 
 class Seal:
-    """Seals outgoing and opens incoming packets of one kind; any thread may use it."""
+    """Seals outgoing and opens incoming packets of one kind; any thread may seal, one thread opens."""
 
-    def __init__(self, key: bytes, domain: str, out: Purpose, into: Purpose, window: int) -> None:
+    def __init__(
+        self, keyring: Keyring, domain: str, out: Purpose, into: Purpose, window: int, *, encrypts: bool = True
+    ) -> None:
         """Makes sealer and opener.
 
         Args:
-            key: the key of the domain.
+            keyring: the keys of the domain.
             domain: the name of the domain.
             out: the purpose of outgoing packets.
             into: the purpose of incoming packets.
-            window: the replay window, in datagrams.
+            window: the replay window, in packets.
+            encrypts: encrypts outgoing packets.
         """
-        sender = secrets.randbits(64)
-        self._sealer = Sealer(key, domain, out, sender)
-        self._opener = Opener(key, domain, into, window=window, own=sender if out is into else None)
+
+        def sealer() -> Sealer:
+            return Sealer(keyring, domain, out, lambda: secrets.token_bytes(SALT_BYTES), encrypts=encrypts)
+
+        self._new_sealer = sealer
+        self._sealer = sealer()
+        self._opener = Opener(keyring, domain, into, window=window, own=self._sealer if out is into else None)
         self._lock = threading.Lock()
+
+    def for_stream(self) -> Seal:
+        """Returns a seal with a salt of its own: what waits in a stream may be far behind what others have sealed."""
+        found = copy.copy(self)
+        found._sealer, found._lock = self._new_sealer(), threading.Lock()
+        return found
 
     def seal(self, packet: bytes) -> bytes:
         """Returns a sealed packet."""
@@ -38,31 +57,6 @@ class Seal:
         return self._opener.open(packet, time.time_ns())
 
     @property
-    def dropped(self) -> int:
-        """The number of packets whose seal was invalid, old or repeated."""
-        counts = self._opener.counts
-        return counts.short + counts.forged + counts.replayed + counts.old + counts.stale
-
-
-class Seals:
-    """The seals of one context; each is None where the domain has no key."""
-
-    def __init__(self, domain: str, path: str, window: int) -> None:
-        """Reads the key.
-
-        Args:
-            domain: the name of the domain.
-            path: the file with the key (`network_key_file`); empty without one.
-            window: `network_replay_window`.
-
-        Raises:
-            ConfigError: as `config.keys.read`.
-        """
-        key = network_key.read(path) if path else b""
-
-        def sealed(out: Purpose, into: Purpose) -> Seal | None:
-            return Seal(key, domain, out, into, window) if key else None
-
-        self.source = sealed(Purpose.DATA, Purpose.CONTROL)
-        self.receiver = sealed(Purpose.CONTROL, Purpose.DATA)
-        self.resolution = sealed(Purpose.RESOLUTION, Purpose.RESOLUTION)
+    def counts(self) -> SealCounts:
+        """The counters of received packets."""
+        return self._opener.counts

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from ipcbus.transport.udp.datagram_socket import DatagramSocket
-    from ipcbus.transport.udp.mmsg import Address
+    from ipcbus.transport.udp.mmsg import Address, Batched
     from ipcbus.transport.udp.sealing import Seal
 
 _SESSION = struct.Struct("!4xI")
@@ -17,6 +17,12 @@ _SESSION = struct.Struct("!4xI")
 _BATCH = 64
 _BYTES_AT_ONCE = 1 << 17
 """Most bytes to read in one go; the ring of a receiver holds several times as many."""
+
+_KEPT_MAX = 4096
+"""Most packets that wait for room in the send buffer; later ones are lost, and sent again by the protocol."""
+
+_SHARE_MIN = 1 << 17
+"""Room for any datagram, also where many sessions share a socket."""
 
 
 class PacketHandler(Protocol):
@@ -27,6 +33,13 @@ class PacketHandler(Protocol):
 
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again."""
+
+
+class DatagramHandler(PacketHandler, Protocol):
+    """A handler that can take the usual datagrams of its session without `receive`."""
+
+    def take_datagrams(self, arrivals: Batched, now_ns: int) -> int:
+        """Takes datagrams out of those that have come; returns how many."""
 
 
 class SessionSocket:
@@ -55,9 +68,11 @@ class SessionSocket:
         """Packets for which there was no handler."""
         self._on_unused = on_unused or SessionSocket.close
         self._handlers: dict[tuple[Address | None, int], PacketHandler] = {}
+        self._takers: dict[tuple[Address | None, int], DatagramHandler] = {}
         self._batch = 1
         self.may_have_more = False
         """Whether packets may still wait in the socket."""
+        self._kept: tuple[tuple[bytes, Address], ...] = ()
 
     def add(self, handler: PacketHandler, session_id: int, sender: Address | None = None) -> None:
         """Adds a handler for the packets of a session.
@@ -69,21 +84,45 @@ class SessionSocket:
         """
         self._handlers[sender, session_id] = handler
 
+    def add_taker(self, handler: DatagramHandler, session_id: int, sender: Address) -> None:
+        """Adds a handler that takes the usual datagrams of a session by itself, and gets the other packets."""
+        self.add(handler, session_id, sender)
+        if self.arrivals is not None:
+            self._takers[sender, session_id] = handler
+
     def remove(self, handler: PacketHandler) -> None:
         """Removes a handler from all its sessions."""
         for key in [key for key, each in self._handlers.items() if each is handler]:
             del self._handlers[key]
+            self._takers.pop(key, None)
         if not self._handlers:
             self._on_unused(self)
 
+    @property
+    def arrivals(self) -> Batched | None:
+        """What has come, for handlers that take datagrams by themselves; None where each packet is looked at."""
+        return self.socket.arrivals if self._seal is None else None
+
+    @property
+    def share(self) -> int:
+        """The bytes of the receive buffer for each of its sessions."""
+        return max(self.socket.receive_buffer // max(1, len(self._handlers)), _SHARE_MIN)
+
     def read(self, now_ns: int) -> set[PacketHandler]:
         """Reads packets and hands them to their handlers; returns the handlers that got any."""
+        if self._kept:
+            self._send(())
         served: set[PacketHandler] = set()
-        found = self.socket.receive(self._batch)
-        self.may_have_more = len(found) == self._batch
-        if found:
+        if self._takers:
+            come = self._take(served, now_ns)
+            found = self.socket.receive(0)
+        else:
+            found = self.socket.receive(self._batch)
+            come = len(found)
+        self.may_have_more = come >= self._batch
+        if come:
             # By the longest one read: the packets of a session are of similar sizes.
-            self._batch = min(_BATCH, max(1, _BYTES_AT_ONCE // max(1, max([len(packet) for packet, _ in found]))))
+            self._batch = min(_BATCH, max(1, _BYTES_AT_ONCE // max(1, self.socket.longest_read)))
         for datagram, sender in found:
             packet = datagram if self._seal is None else self._seal.open(datagram)
             if packet is None:
@@ -99,10 +138,23 @@ class SessionSocket:
                 served.add(handler)
         return served
 
+    def _take(self, served: set[PacketHandler], now_ns: int) -> int:
+        """Reads, and has handlers take the first packets that have come; returns how many reads brought any."""
+        arrivals = self.socket.arrivals
+        if arrivals is None:
+            return 0
+        come = arrivals.fetch(self._batch)
+        while (head := arrivals.peek()) is not None:
+            handler = self._takers.get(head)
+            if handler is None or not handler.take_datagrams(arrivals, now_ns):
+                break
+            served.add(handler)
+        return come
+
     def send(self, packets: Iterable[tuple[bytes, Address]]) -> None:
-        """Sends each packet to its address; a packet that finds no room is lost, and sent again by the protocol."""
+        """Sends each packet to its address; those that find no room in the send buffer wait (`waits`)."""
         if self._seal is None:
-            self.socket.send_pairs(packets)
+            self._send(packets)
             return
         sealed: list[tuple[bytes, Address]] = []
         last, last_sealed = b"", b""
@@ -111,7 +163,24 @@ class SessionSocket:
                 # One seal for all receivers of a packet: each of them gets it once.
                 last, last_sealed = packet, self._seal.seal(packet)
             sealed.append((last_sealed, to))
-        self.socket.send_pairs(sealed)
+        self._send(sealed)
+
+    def _send(self, packets: Iterable[tuple[bytes, Address]]) -> None:
+        self._kept = self.socket.send_pairs((*self._kept, *packets) if self._kept else packets)[:_KEPT_MAX]
+
+    @property
+    def direct(self) -> Batched | None:
+        """What sends packets as they are; None while packets wait, and where packets are sealed."""
+        return None if self._kept or self._seal is not None else self.socket.batched
+
+    def keep(self, packets: Iterable[tuple[bytes, Address]]) -> None:
+        """Keeps packets that `direct` found no room for; the next `send` or `read` tries again."""
+        self._kept = (*self._kept, *packets)[:_KEPT_MAX]
+
+    @property
+    def waits(self) -> bool:
+        """Whether packets wait for room in the send buffer; the next `send` or `read` tries again."""
+        return bool(self._kept)
 
     def close(self) -> None:
         """Closes the socket."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ipcbus.reliability.clients import Client
     from ipcbus.reliability.reliable_receiver import ReliableReceiver
     from ipcbus.reliability.reliable_sender import ReliableSender
+    from ipcbus.reliability.stream_receiver import StreamReceiver
+    from ipcbus.reliability.stream_sender import StreamSender
+    from ipcbus.transport.tcp.stream_port import StreamPort
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ringbuf.memory import Mapping as Memory
 
@@ -59,7 +62,9 @@ class _StatsBlock:
 class SenderStatsBlock(_StatsBlock):
     """The stats block of a UDP sender, behind the topic lines of its ring."""
 
-    def __init__(self, ring: Memory, topics_max: int, transport: int, reliable_sender: ReliableSender) -> None:
+    def __init__(
+        self, ring: Memory, topics_max: int, transport: int, reliable_sender: ReliableSender | StreamSender
+    ) -> None:
         """Starts before the first write.
 
         Args:
@@ -84,7 +89,7 @@ class SenderStatsBlock(_StatsBlock):
 
     def limited(self, now_ns: int) -> None:
         """Notes whether datagrams wait for the data rate now."""
-        if self._sender.blocked:
+        if self._sender.rate_limited:
             self._limited_since_ns = self._limited_since_ns or now_ns
         elif self._limited_since_ns:
             self._limited_ns += now_ns - self._limited_since_ns
@@ -151,7 +156,9 @@ class SenderStatsBlock(_StatsBlock):
 class ReceiverStatsBlock(_StatsBlock):
     """The stats block of a UDP receiver, in the ring that it writes datagrams to."""
 
-    def __init__(self, ring: Memory, transport: int, address: Hashable, reliable_receiver: ReliableReceiver) -> None:
+    def __init__(
+        self, ring: Memory, transport: int, address: Hashable, reliable_receiver: ReliableReceiver | StreamReceiver
+    ) -> None:
         """Starts before the first write.
 
         Args:
@@ -166,7 +173,7 @@ class ReceiverStatsBlock(_StatsBlock):
 
     def show(
         self,
-        session_sockets: Iterable[SessionSocket],
+        session_sockets: Iterable[SessionSocket | StreamPort],
         links: Mapping[str, int],
         shed: int,
         reason: str,
@@ -183,7 +190,7 @@ class ReceiverStatsBlock(_StatsBlock):
         self._end()
 
 
-def _socket_counters(session_sockets: Iterable[SessionSocket]) -> dict[str, int]:
+def _socket_counters(session_sockets: Iterable[SessionSocket | StreamPort]) -> dict[str, int]:
     found = {"unknown_msgs_rcved": 0}
     for session_socket in session_sockets:
         counts = session_socket.socket.counts

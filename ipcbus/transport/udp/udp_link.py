@@ -15,7 +15,7 @@ from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sized
     from contextlib import AbstractContextManager
     from random import Random
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LINKS_MAX: Final = 256
 """Most links of a sending session; the source refuses others."""
 _UNSENT_MAX: Final = 64
+_KEPT_MAX: Final = 1024
+"""Most links of which a session knows how many frames have come."""
 
 
 class UdpLink:
@@ -41,6 +43,7 @@ class UdpLink:
         """
         self.window, self._flush, self._lock = window, flush, lock
         self.frame_max = window.frame_max
+        self._unsent = False
 
     @property
     def is_open(self) -> bool:
@@ -53,12 +56,23 @@ class UdpLink:
         return self.window.broken
 
     def put(self, frame: bytes) -> bool:
-        """Sends a frame, as in `FrameLink`."""
+        """Takes a frame to send, as in `FrameLink`."""
         with self._lock:
             is_taken = self.window.put(frame)
-            if is_taken:
-                self._flush()
+            self._unsent |= is_taken
             return is_taken
+
+    def put_alone(self, frame: bytes, waiting: Sized) -> bool:
+        """Returns False: the thread that drives the context sends."""
+        del frame, waiting
+        return False
+
+    def push(self) -> None:
+        """Sends the frames that were put, as in `FrameLink`."""
+        if self._unsent:
+            with self._lock:
+                self._unsent = False
+                self._flush()
 
     def take(self) -> bytes | None:
         """Returns the next frame, as in `FrameLink`."""
@@ -121,6 +135,8 @@ class SenderLinks:
         # The addresses of links that may have something to send, or a timer.
         self._busy: dict[Hashable, None] = {}
         self._refusals: list[tuple[bytes, Hashable]] = []
+        # By the epoch of the client, also those that are over; None for a link that was ended before it existed.
+        self._windows: dict[int, FrameWindow | None] = {}
         self.opened: deque[OpenedLink] = deque()
         """Links that were opened and not taken by the owner of the session, the latest last."""
         self.has_news = False
@@ -142,6 +158,9 @@ class SenderLinks:
         if self._closed:
             self._refuse(packet, client)
             return
+        if self._windows.get(packet.sender, self) is None:
+            self.counts.packets_dropped += 1
+            return
         peer = self._peers.get(address)
         if peer is None or peer.client is not client:
             if peer is not None:
@@ -153,9 +172,17 @@ class SenderLinks:
             peer = self._peers[address] = _Peer(client, acceptor)
         self._busy[address] = None
         if peer.acceptor.receive(packet, now_ns) and peer.acceptor.window is not None:
-            self.opened.append(OpenedLink(client.context_id, peer.acceptor.window))
+            window = peer.acceptor.window
+            self._note(window.peer_epoch, window)
+            self.opened.append(OpenedLink(client.context_id, window))
             while len(self.opened) > LINKS_MAX:
                 self.opened.popleft().window.close()
+
+    def _note(self, epoch: int, window: FrameWindow | None) -> None:
+        self._windows.pop(epoch, None)
+        self._windows[epoch] = window
+        if len(self._windows) > _KEPT_MAX:
+            del self._windows[next(iter(self._windows))]
 
     def _refuse(self, packet: Frame | FrameAck, client: Client) -> None:
         self.refused += 1
@@ -173,6 +200,22 @@ class SenderLinks:
             if peer.acceptor.window is window:
                 self._busy[address] = None
                 return
+
+    def end(self, epoch: int) -> int:
+        """Ends a link that a client has replaced.
+
+        Args:
+            epoch: the epoch of the client.
+
+        Returns:
+            How many frames have come over it; no later one is taken, also when the first packets still come.
+        """
+        window = self._windows.get(epoch)
+        if window is None:
+            self._note(epoch, None)
+            return 0
+        window.end("the receiving context goes on over another link")
+        return window.came
 
     def keep(self, client_at: Callable[[Hashable], Client | None]) -> None:
         """Breaks the links of clients that are not registered any more."""

@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Literal
 from ipcbus.config.options.udp_options import DATA_RATE, RETRANSMIT_RATE
 from ipcbus.errors import ConfigError
 from ipcbus.reliability.clients import ClientSettings
+from ipcbus.reliability.following import SLOWEST
 from ipcbus.reliability.loss_detector import NakSettings
 from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
-from ipcbus.reliability.reliable_sender import ReliableSender, SenderSettings
+from ipcbus.reliability.reliable_sender import ReliableSender
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES, Endpoint
+from ipcbus.transport.transport_kinds import evict_after_ms
 from ipcbus.transport.udp import datagram_socket, network_interface
-from ipcbus.transport.udp.datagram_socket import Buffers, Ports
+from ipcbus.transport.udp.datagram_socket import Buffers
 from ipcbus.transport.udp.loss_injection import from_environment
+from ipcbus.transport.udp.ports import Ports
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
 from ipcbus.transport.udp.udp_sender import UdpSender
@@ -30,10 +34,11 @@ from ipcbus.wire.udp_packets import DATA_BODY
 from ipcbus.wire.wire_layout import TRANSPORT_LBTRM, TRANSPORT_LBTRU
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
     from ipcbus.config.option_values import OptionValues
+    from ipcbus.transport.tcp.tls import Tls
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.sealing import Seal
     from ipcbus.transport.udp.udp_sender import UdpSenderListener
@@ -59,6 +64,7 @@ class UdpPlan:
         group_port: the port of the group.
         ttl: the largest number of routers that datagrams to the group may pass.
         filters: whether a client gets only datagrams with messages of its topics.
+        exempts_own_host: whether clients at the address of its socket need no congestion control.
     """
 
     kind: Kind
@@ -70,23 +76,33 @@ class UdpPlan:
     group_port: int = 0
     ttl: int = 0
     filters: bool = False
+    exempts_own_host: bool = True
+
+    drops = False  # here, pacing is that of the transport, or of the ring
 
     @property
     def transport(self) -> int:
         """The number of the transport."""
         return TRANSPORT_LBTRM if self.kind == "lbtrm" else TRANSPORT_LBTRU
 
-    def open(self, seal: Seal | None, on_unused: Callable[[SessionSocket], object]) -> SessionSocket:
+    @property
+    def on_loopback(self) -> bool:
+        """Whether its packets stay on this host."""
+        return _is_loopback(self.interface)
+
+    def open(self, seal: Seal | None, tls: Tls | None, on_unused: Callable[[SessionSocket], object]) -> SessionSocket:
         """Makes the socket.
 
         Args:
             seal: the seal of sources, where the domain has a key.
+            tls: without effect: TLS is for connections.
             on_unused: see `SessionSocket`.
 
         Raises:
             ConfigError: this host has no such interface.
             ipcbus.TransportError: no port is free, or the system refuses it.
         """
+        del tls
         option = "resolver_multicast_interface" if self.group else "transport_lbtru_interface"
         interface = network_interface.find(self.interface, option)
         socket = datagram_socket.unicast(
@@ -131,6 +147,7 @@ class UdpPlan:
             bool(self.group),
             topic_numbers,
             partial(topics_of, start=DATA_BODY.size) if self.filters else None,
+            partial(_is_at, session_socket.socket.address[0]) if self.exempts_own_host else lambda address: False,
         )
         return UdpSender(
             channel,
@@ -145,7 +162,9 @@ class UdpPlan:
         )
 
 
-def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin: bool) -> UdpPlan:
+def plan_udp(
+    kind: Kind, context: ContextOptions, source: SourceOptions, *, twin: bool, receiver_paced: bool | None = None
+) -> UdpPlan:
     """Returns the plan that the options ask for.
 
     Args:
@@ -154,10 +173,16 @@ def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin
         source: the options of the source.
         twin: whether it is for the UDP twin of a ring session. A twin takes any port: those of the range are for
             sessions that need a known one.
+        receiver_paced: the pacing of a twin, that of its ring; None for that of the option.
 
     Raises:
         ConfigError: multicast is off.
     """
+    if receiver_paced is None:
+        own = source.transport_lbtrm_behavior if kind == "lbtrm" else source.transport_lbtru_behavior
+        receiver_paced = own == "receiver_paced"
+    is_group = kind == "lbtrm"
+    control = source.transport_lbtrm_congestion_control if is_group else source.transport_lbtru_congestion_control
     of_context, of_source = _numbers(context, kind), _numbers(source, kind)
     interface = context.resolver_multicast_interface if kind == "lbtrm" else source.transport_lbtru_interface
     if not interface:
@@ -176,18 +201,19 @@ def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin
         interface,
         Ports(0, 0, ephemeral=True, cure="nothing") if twin else _ports(kind, context, source),
         buffers,
-        _settings(of_context, of_source, loopback=_is_loopback(interface)),
+        _settings(
+            of_context,
+            of_source,
+            loopback=_is_loopback(interface),
+            congestion_control=control == "on" or (control == "auto" and not _is_loopback(interface)),
+            receiver_paced=receiver_paced,
+            evict_after=evict_after_ms(source) * MS if receiver_paced else 0,
+            follows=(source.transport_lbtrm_follows, source.transport_lbtrm_follows_tag) if is_group else (SLOWEST, ""),
+        ),
         *(_group(context, source) if kind == "lbtrm" else ("", 0, 0)),
         kind == "lbtru" and source.transport_source_side_filtering_behavior == "inclusion",
+        control != "on",
     )
-
-
-def plan_twin(context: ContextOptions, source: SourceOptions) -> UdpPlan | None:
-    """Returns the plan of a ring session's UDP twin; None where the source does not want a twin."""
-    kind = source.udp_fallback
-    if kind == "none" or (kind == "lbtrm" and not context.resolver_multicast_interface):
-        return None
-    return plan_udp("lbtrm" if kind == "lbtrm" else "lbtru", context, source, twin=True)
 
 
 def _ports(kind: Kind, context: ContextOptions, source: SourceOptions) -> Ports:
@@ -208,14 +234,28 @@ def _group(context: ContextOptions, source: SourceOptions) -> tuple[str, int, in
     return own, source.transport_lbtrm_destination_port, context.resolver_multicast_ttl
 
 
-def _settings(context: dict[str, int], source: dict[str, int], *, loopback: bool) -> SenderSettings:
+def _settings(
+    context: dict[str, int],
+    source: dict[str, int],
+    *,
+    loopback: bool,
+    congestion_control: bool,
+    receiver_paced: bool,
+    evict_after: int,
+    follows: tuple[str, str],
+) -> SenderSettings:
     sending = SendSettings(
         window_size=source["transmission_window_size"],
         window_limit=source["transmission_window_limit"],
-        ignore_interval=source["ignore_interval"] * MS,
+        ignore_interval=_ns(source["ignore_interval"]),
         data_rate=context["data_rate_limit"] or (0 if loopback else DATA_RATE),
         retransmit_rate=context["retransmit_rate_limit"] or (0 if loopback else RETRANSMIT_RATE),
         rate_interval=context["rate_interval"] * MS,
+        receiver_paced=receiver_paced,
+        evict_after=evict_after,
+        follows=follows[0],
+        tag=follows[1],
+        congestion_control=congestion_control,
         sm_minimum=source["sm_minimum_interval"] * MS,
         sm_maximum=source["sm_maximum_interval"] * MS,
     )
@@ -227,10 +267,19 @@ def _settings(context: dict[str, int], source: dict[str, int], *, loopback: bool
     return SenderSettings(sending, clients)
 
 
+def _ns(interval: int) -> int:
+    """Returns an interval in ms as ns; -1 stays, which is a time that is measured."""
+    return interval * MS if interval >= 0 else -1
+
+
 def _numbers(values: OptionValues, kind: Kind) -> dict[str, int]:
     """Returns the options of a transport that are numbers, by their names without the prefix."""
     own = f"transport_{kind}_"
     return {name.removeprefix(own): value for name, value in values.items() if isinstance(value, int) and own in name}
+
+
+def _is_at(host: str, address: Hashable) -> bool:
+    return isinstance(address, tuple) and address[0] == host
 
 
 def _is_loopback(interface: str) -> bool:
@@ -244,8 +293,8 @@ def receiver_settings(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:
     """Returns limits and times of receivers of a session over UDP, from their options."""
     of = _numbers(options, kind)
     naks = NakSettings(
-        initial_backoff=of["nak_initial_backoff_interval"] * MS,
-        backoff=of["nak_backoff_interval"] * MS,
+        initial_backoff=_ns(of["nak_initial_backoff_interval"]),
+        backoff=_ns(of["nak_backoff_interval"]),
         suppress=of["nak_suppress_interval"] * MS,
         generation=of["nak_generation_interval"] * MS,
     )

@@ -6,16 +6,17 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.reliability.catch_up import REQUESTS_MAX
 from ipcbus.reliability.info_requests import InfoRequests
 from ipcbus.reliability.registration import State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
+from ipcbus.transport.udp.datagram_relay import DatagramFetcher, relay
+from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.stats_blocks import ReceiverStatsBlock
 from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink, counters
-from ipcbus.wire.udp_packets import DATA, DATA_HEADER
-from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, RECEPTION_BOARD, TRANSPORT_LBTRM, TRANSPORT_LBTRU
+from ipcbus.wire.udp_packets import CHARGE, DATA, DATA_HEADER, FRAME
+from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, RECEPTION_BOARD
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
 from ringbuf.relay import put
@@ -26,19 +27,22 @@ if TYPE_CHECKING:
     from random import Random
 
     from ipcbus.reliability.receiver_settings import ReceiverSettings
+    from ipcbus.reliability.stream_receiver import StreamReceiver
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.transport.ring.topic_lines import TopicLines
-    from ipcbus.transport.udp.mmsg import Address
-    from ipcbus.transport.udp.session_socket import SessionSocket
+    from ipcbus.transport.tcp.stream_port import StreamPort
+    from ipcbus.transport.udp.mmsg import Address, Batched
     from ringbuf.slots import Identity
 
 _DATAGRAM_MAX = 65_535
-_WINDOW = 1 << 19
-_RETRY_NS = 1_000_000
+WINDOW = 1 << 22
+"""Bytes of the ring: an ACK, which costs the source 0.2 ms, comes for each quarter."""
+RETRY_NS = 1_000_000
 _START_TIMEOUT_NS = 1_000_000_000
 """Longest time to hold datagrams back until the source has sent the first numbers of the topics."""
-_BACKLOG_MAX = 1024
-"""Largest number of datagrams that are held back for that; later ones are asked for again."""
+_LONGEST_AT_FIRST = 8192
+BACKLOG_BYTES = 1 << 22
+"""Most bytes of datagrams that wait for that, or for room in the ring; later ones are asked for again."""
 _NUMBERS_MAX = 1 << 62
 _ASK_NS = 100_000_000
 """Time after which a question without an answer is repeated."""
@@ -50,6 +54,14 @@ class UdpReceiver:
     """The UDP receiver of one session (transport.datagram_source.DatagramSource). The driver calls all its methods."""
 
     counts_messages = False
+    protocol: type[ReliableReceiver] | type[StreamReceiver] = ReliableReceiver
+    """What decides what to send and to deliver."""
+    _fetches = False
+    """Whether datagrams may have been fetched without the protocol."""
+    spare = 0
+    """Bytes of room beyond the ring, while no thread reads the ring (`UdpEndpoints.read_for_undriven`)."""
+    rest_max = BACKLOG_BYTES
+    """As `spare`, for the rest of a session that has ended."""
 
     def __init__(
         self,
@@ -57,7 +69,7 @@ class UdpReceiver:
         local: int,
         advert: SessionAdvert,
         identity: Identity,
-        session_sockets: tuple[SessionSocket, ...],
+        session_sockets: tuple[SessionSocket | StreamPort, ...],
         address: Address,
         settings: ReceiverSettings,
         random: Random,
@@ -92,27 +104,27 @@ class UdpReceiver:
         Raises:
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
         """
-        self._passes_over = advert.source_paced or advert.transport not in (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
+        self.is_twin = not advert.over_udp  # there is a ring, which this context cannot read
+        self._passes_over = advert.source_paced or self.is_twin
         self.recovery_ns = settings.receiving.naks.generation
-        self.owner_pid = 0
+        self.session_id, self.owner_pid = advert.session_id, 0
         self.begun = False
         self.reason = ""
         self.lines: TopicLines | None = None
         self._session_sockets, self._address = session_sockets, address
         board = RECEPTION_BOARD.itemsize
-        shape = Shape(advert.session_id, _WINDOW, RECORD_HEADER + _DATAGRAM_MAX + 1, False, 1, board, 0, group)
+        shape = Shape(advert.session_id, WINDOW, RECORD_HEADER + _DATAGRAM_MAX + 1, False, 1, board, 0, group)
         names = [kind(domain, identity.context_id, local) for kind in (object_names.ring, object_names.control)]
         self._channel = channel = OwnedChannel(names[0], names[1], shape)
         self._index = channel.slots.claim(identity, time.time_ns())
         self._reader = RingReader(channel.ring, channel.control, self._index, sample_every)
         channel.slots.join(self._index, self._reader)
         introduced = (identity.context_id, identity.pid, identity.context_name)
-        self.reliable_receiver = ReliableReceiver(
+        self._receiver = self.protocol(
             advert.session_id, address, settings, random, time.monotonic_ns(), introduced, multicast, resume_at
         )
-        transport = TRANSPORT_LBTRM if multicast else TRANSPORT_LBTRU
-        self._stats_block = ReceiverStatsBlock(channel.ring, transport, address, self.reliable_receiver)
-        self.layer = TRANSPORT_NAMES[transport]
+        self._stats_block = ReceiverStatsBlock(channel.ring, advert.over_network, address, self._receiver)
+        self.layer = TRANSPORT_NAMES[advert.over_network]
         self._on_leave, self._on_mark, self._on_due = on_leave, on_mark, on_due
         self._link_end = ReceiverEnd(advert.session_id, random)
         self._link_due_ns: int | None = None
@@ -122,24 +134,84 @@ class UdpReceiver:
         self._marked = False
         self._topics: set[int] = set()
         self._awaiting_start: dict[int, Callable[[int], object]] = {}
-        self._start_deadline_ns = 0
         self._backlog: list[tuple[bytes, int]] = []
-        self._withdrawn = False
-        self._silence_ns = _SILENCE_NS
-        self._longest_packet = 0
+        self._withdrawn, self._probed_ns, self._silence_ns = False, 0, _SILENCE_NS
+        self._longest_packet = _LONGEST_AT_FIRST
+        self._untold = self._room_window = self._backlog_bytes = self._start_deadline_ns = self._idle_until_ns = 0
         self._position_before = -1
         self.has_left = False
         self.shed = 0
         """Datagrams that were dropped for want of room in the ring; a NAK asks for them again."""
-        for session_socket in session_sockets:
-            session_socket.add(self, advert.session_id, address)
+        self._fetcher = self._make_fetcher()
+        self._listen()
+
+    def _make_fetcher(self) -> DatagramFetcher | None:
+        port = self._session_sockets[-1]
+        arrivals = port.arrivals if isinstance(port, SessionSocket) else None
+        return DatagramFetcher(arrivals, self._address, self.session_id) if arrivals is not None else None
+
+    @property
+    def reliable_receiver(self) -> ReliableReceiver | StreamReceiver:
+        """The protocol; it takes note first of what was fetched without it."""
+        if self._fetches:
+            self._fetches = False
+            self._settle()
+        return self._receiver
+
+    def _settle(self) -> None:
+        """Has the protocol take note of what was fetched."""
+        if self._fetcher is not None:
+            count, size, longest = self._fetcher.settle()
+            if count:
+                self._took(count, size, longest, time.monotonic_ns())
+
+    def _took(self, count: int, size: int, longest: int, now_ns: int) -> None:
+        """Takes note of datagrams that are in the ring."""
+        self._receiver.took(count, size, now_ns)
+        self._longest_packet = max(self._longest_packet, longest)
+        self._untold += size + count * (DATA_HEADER + CHARGE)
+        if self._marked:
+            self._on_mark()
+
+    @property
+    def first_fetch(self) -> Callable[[], bool] | None:
+        """Moves the usual datagrams that have come to the ring, and does nothing else; None where that cannot be.
+
+        It returns whether anything has come, and nothing else: else `read_rest` is to be called.
+        """
+        return self._fetcher.fetch if self._fetches and self._fetcher is not None else None
+
+    def read_rest(self, now_ns: int) -> None:
+        """Handles packets that were read with the datagrams of `first_fetch`."""
+        port = self._session_sockets[-1]
+        if self._fetcher is not None and self._fetcher.has_packet and isinstance(port, SessionSocket):
+            port.read(now_ns)
+
+    def _direct(self) -> None:
+        """Lets `first_fetch` work until something asks for the state of this receiver."""
+        receiver = self.reliable_receiver
+        if self._fetcher is None or self._backlog or self._awaiting_start or not isinstance(receiver, ReliableReceiver):
+            return
+        expected = receiver.expected
+        if expected is not None:
+            _, number, trail_max = expected
+            size_max = self._room_window // 4 - self._untold
+            self._fetcher.direct(self._channel.writer, number, trail_max, size_max, WINDOW // 2)
+            self._fetches = True
+
+    def _listen(self) -> None:
+        for session_socket in self._session_sockets:
+            if isinstance(session_socket, SessionSocket):
+                session_socket.add_taker(self, self.session_id, self._address)
+            else:
+                session_socket.add(self, self.session_id, self._address)
 
     # ------------------------------------------------------------------ packets, timers
 
     @property
     def congested(self) -> bool:
         """Whether more than half of its ring waits to be read, and the reader makes progress."""
-        if self._channel.writer.has_room(_WINDOW // 2):
+        if self._channel.writer.has_room(WINDOW // 2):
             return False
         position, self._position_before = self._position_before, self._reader.position
         return position != self._position_before
@@ -147,56 +219,108 @@ class UdpReceiver:
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
         """Takes a packet from the network; invalid ones are counted."""
         self._longest_packet = max(self._longest_packet, len(packet))
-        self._limit_requests()
-        writer = self._channel.writer
-        most = _BACKLOG_MAX if self._holds_back(now_ns) else 1
-        full = not writer.has_room(len(packet)) or len(self._backlog) >= most
-        if len(packet) > DATA_HEADER and packet[1] == DATA and full:
+        self._idle_until_ns = 0
+        kind = packet[1] if len(packet) > DATA_HEADER else -1
+        if kind == FRAME and address == self._address and self.reliable_receiver.take_frame(packet, now_ns):
+            return
+        if kind == DATA and self._backlog_bytes >= BACKLOG_BYTES:
             # As if it had not come: a NAK asks for it again. A receiver that stays slow for longer loses it, counted.
             self.shed += 1
             self.reliable_receiver.shed(now_ns)
             return
         self._write_to_ring(self.reliable_receiver.receive(packet, address, now_ns), now_ns)
+        self._untold += len(packet) + CHARGE
+        if self._untold >= self._room_window // 4:
+            self._tell_room(now_ns)
         self._send_packets()
         if self._marked:
             self._on_mark()
 
+    def take_datagrams(self, arrivals: Batched, now_ns: int) -> int:
+        """Moves datagrams that come in order to the ring; returns how many."""
+        receiver = self.reliable_receiver
+        if self._backlog or self._awaiting_start or not isinstance(receiver, ReliableReceiver):
+            return 0
+        expected = receiver.expected
+        if expected is None:
+            return 0
+        count, size, longest = relay(arrivals, self._channel.writer, *expected)
+        if count:
+            self._took(count, size, longest, now_ns)
+            if self._untold >= self._room_window // 4:
+                self._tell_room(now_ns)
+                self._send_packets()
+        return count
+
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again."""
-        limited = self._limit_requests()
+        limited = self._limit_asks()
         self.reliable_receiver.turn(now_ns)
         self._write_to_ring(self.reliable_receiver.ready(now_ns), now_ns)
+        self._tell_room(now_ns)
         self._send_packets()
         self._send_frames(now_ns)
         times = [
             self._link_due_ns,
             self.reliable_receiver.next_ns,
-            now_ns + _RETRY_NS if self._backlog or limited else None,
+            now_ns + RETRY_NS if self._backlog or limited or self._awaits_reading else None,
         ]
         if now_ns < self._stats_block.due_ns:
             times.append(self._stats_block.due_ns)
         else:
             links = counters(self._link_end.counts)
             self._stats_block.show(self._session_sockets, links, self.shed, self.reason, now_ns)
-        return min((time for time in times if time is not None), default=None)
+        following = min((time for time in times if time is not None), default=None)
+        self._idle_until_ns = following or 0
+        self._direct()
+        return following
 
-    def _limit_requests(self) -> bool:
+    def needs_turn(self, now_ns: int) -> bool:
+        """Returns whether `turn` has anything to do after datagrams were taken."""
+        # Between two turns it is 0 from the first packet on that may have changed when a timer is due.
+        is_idle = now_ns < min(self._idle_until_ns, self._stats_block.due_ns)
+        if not is_idle or self._backlog or self._awaits_reading or 0 < self._room_window <= 4 * self._untold:
+            return True
+        self._direct()
+        return False
+
+    def _limit_asks(self) -> bool:
         """Limits the datagrams to ask for to the room in the ring; returns whether that is less than usual."""
-        if not self.reliable_receiver.catches_up:
+        if not self.reliable_receiver.missing:
             return False
         writer = self._channel.writer
         room = (writer.capacity - (writer.head - self._reader.position)) // (
             self._longest_packet + RECORD_HEADER + RECORD_ALIGN
         )
         # The end of the ring may take one more record, and one datagram is in hand.
-        self.reliable_receiver.limit_requests(room - 2 - len(self._backlog))
-        return room - 2 < REQUESTS_MAX
+        return self.reliable_receiver.limit_asks(room - 2 - len(self._backlog))
+
+    def _tell_room(self, now_ns: int) -> None:
+        """Tells the source how much can come: each datagram on its way has a place in the ring and in the socket."""
+        port, receiver, writer = self._session_sockets[-1], self.reliable_receiver, self._channel.writer
+        if not isinstance(port, SessionSocket) or not isinstance(receiver, ReliableReceiver):
+            return  # a stream waits for room by itself
+        # The end of the ring may take one more record, and one datagram is in hand.
+        most = self.spare + writer.capacity - 2 * (self._longest_packet + RECORD_HEADER + RECORD_ALIGN)
+        share = port.share
+        taken = writer.head - self._reader.position + self._backlog_bytes + CHARGE * len(self._backlog)
+        self._untold, self._room_window = 0, min(most, share)
+        receiver.take_room(max(0, min(most - taken, share)), self._room_window, now_ns)
+
+    @property
+    def _awaits_reading(self) -> bool:
+        """Whether the source may soon wait for room that the reader of the ring makes."""
+        receiver = self.reliable_receiver
+        if receiver.over or not isinstance(receiver, ReliableReceiver):
+            return False
+        return receiver.told_room < self._room_window // 2
 
     def _write_to_ring(self, datagrams: list[tuple[bytes, int]], now_ns: int) -> None:
         """Writes datagrams to the ring; those that find no room wait in the backlog."""
         if self._awaiting_start:
             self._report_starts(now_ns, bool(datagrams))
         self._backlog += datagrams
+        self._backlog_bytes += sum(len(datagram) for datagram, _ in datagrams)
         if not self._backlog or self._holds_back(now_ns):
             return
         self._awaiting_start.clear()  # the wait is over, with or without an answer
@@ -205,6 +329,7 @@ class UdpReceiver:
             if put(self._channel.writer, datagram, 0, 1, sent_ns) < 0:
                 break
             done += 1
+            self._backlog_bytes -= len(datagram)
         if done:
             del self._backlog[:done]
 
@@ -228,6 +353,7 @@ class UdpReceiver:
 
     def _send_packets(self) -> None:
         if packets := self.reliable_receiver.take():
+            self._idle_until_ns = 0  # what was sent may be sent again earlier than planned
             self._session_sockets[0].send([(packet, self._address) for packet in packets])
         if self.reliable_receiver.over and not self._backlog:
             self._channel.writer.close()
@@ -342,16 +468,15 @@ class UdpReceiver:
 
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that the source has sent by now has come and been read."""
-        answers = self.reliable_receiver.answers
         asked_ns = time.monotonic_ns()
-        self.reliable_receiver.ask(asked_ns)
+        question = self.reliable_receiver.ask(asked_ns)
         self._send_packets()
         self._marked = True
 
         def is_through() -> bool:
             nonlocal asked_ns
             now_ns = time.monotonic_ns()
-            answered = self.reliable_receiver.answers != answers or self.reliable_receiver.over
+            answered = self.reliable_receiver.answers >= question or self.reliable_receiver.over
             if not answered and now_ns - asked_ns >= _ASK_NS:
                 asked_ns = now_ns
                 self.reliable_receiver.ask(now_ns)
@@ -366,10 +491,28 @@ class UdpReceiver:
 
         return is_through
 
+    def settling(self) -> Callable[[int], bool | None]:
+        """Returns a function that says whether the datagrams that are known now have come or are gone, and are read."""
+        receiver, lead = self.reliable_receiver, self.reliable_receiver.lead
+        known = receiver.state is State.JOINED
+        head: int | None = None
+
+        def is_settled(now_ns: int) -> bool | None:
+            nonlocal head
+            if not known:
+                return None
+            if head is None and receiver.settled(now_ns) >= lead and not self._backlog:
+                head = self._channel.writer.head
+            if head is None:
+                return False if receiver.missing or self._backlog else None
+            return self._reader.position >= head
+
+        return is_settled
+
     @property
     def catches_up(self) -> bool:
         """Whether the receiver is behind its source and gets datagrams in order, in small steps."""
-        return self.reliable_receiver.catches_up
+        return self.reliable_receiver.catches_up or bool(self._backlog)
 
     @property
     def stopped_at(self) -> int | None:
@@ -381,20 +524,38 @@ class UdpReceiver:
         return True
 
     def life_signs(self) -> tuple[int, int]:
-        """Returns the time of the last sign of life; the protocol has the activity timeout."""
-        return self.reliable_receiver.heard_ns, 0
+        """Returns the time of the last sign of life; the protocol has the activity timeout.
+
+        What waits beside the ring comes now, as its reader sees it.
+        """
+        return time.monotonic_ns() if self._backlog else self.reliable_receiver.heard_ns, 0
 
     def note_withdrawn(self, *, died: bool = False) -> None:
         """Takes note that the session is not offered any more: it has ended, or its source died; surely with `died`."""
         if died:
             self._silence_ns = 0  # no more packets come, though a registry may offer the session for a while
         if not self._withdrawn:
-            self._withdrawn = True
+            self._withdrawn, self._idle_until_ns = True, 0
             self.reliable_receiver.ask(time.monotonic_ns())
 
+    def owner_lock(self) -> None:
+        """Returns None: no lock shows that a source on another host lives."""
+
     def owner_lives(self) -> bool:
-        """Returns whether the source is offered, or was heard of late."""
-        return not self._withdrawn or time.monotonic_ns() - self.reliable_receiver.heard_ns < self._silence_ns
+        """Returns whether the source is offered, answers, or has sent what still waits beside the ring."""
+        # A source that closes may wait for another receiver, and sends nothing meanwhile unless it is asked.
+        if not self._withdrawn or self._backlog:
+            return True
+        now_ns, heard_ns = time.monotonic_ns(), self.reliable_receiver.heard_ns
+        if now_ns - heard_ns < self._silence_ns // 2:
+            return True
+        if heard_ns >= self._probed_ns:
+            self._probed_ns = now_ns  # the first question since it was heard
+        lives = now_ns - self._probed_ns < self._silence_ns
+        if lives:
+            self.reliable_receiver.ask(now_ns)
+            self._send_packets()
+        return lives
 
     @property
     def closed(self) -> bool:

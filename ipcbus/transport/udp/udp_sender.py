@@ -7,14 +7,16 @@ twin: it reads the ring like one more receiver, in a slot of its own, and only w
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
 import time
 from dataclasses import dataclass
 from random import SystemRandom
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from ipcbus.reliability.reliable_sender import ALL
+from ipcbus.reliability.reliable_sender import ALL, ReliableSender
+from ipcbus.transport.udp.datagram_relay import TARGETS_MAX, RecordSender
 from ipcbus.transport.udp.udp_link import SenderLinks, UdpLink
 from ipcbus.wire.wire_layout import UPLINK
 from ringbuf.relay import take
@@ -26,18 +28,24 @@ if TYPE_CHECKING:
 
     from ipcbus.recovery.frame_window import FrameWindow
     from ipcbus.reliability.clients import Client
-    from ipcbus.reliability.reliable_sender import ReliableSender
+    from ipcbus.reliability.stream_sender import StreamSender
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
     from ringbuf.channel import OwnedChannel
 
+log = logging.getLogger("ipcbus")
+
 _LINGER_CHECK_NS = 50_000_000
+_OFTEN_NS = 10_000_000
+"""Where a source waits for clients again and again, a timer runs at this interval: starting one wakes the driver."""
+_RETRY_NS = 1_000_000
+"""Time after which packets that found no room in the send buffer are tried again."""
 _FOREVER_NS: Final = 1 << 62
 _SILENT_NS = 1_500_000_000
 """A client of this process that misses datagrams sends NAKs more often, unless the waiting thread drives it."""
 _LINGER_NS = 10_000_000_000
-"""Longest time for which an ended session sends datagrams again."""
+"""Longest time without progress for which an ended session waits for its clients and sends datagrams again."""
 
 
 class UdpSenderListener(Protocol):
@@ -49,8 +57,8 @@ class UdpSenderListener(Protocol):
     def ring_has_room(self) -> None:
         """Lets a send go on that found no room in the ring."""
 
-    def turn_is_due(self) -> None:
-        """Has `UdpSender.turn` called earlier than that has asked for."""
+    def turn_is_due(self, by_ns: int = 0) -> None:
+        """Has `UdpSender.turn` called earlier than that has asked for: at once, or at the latest at this time."""
 
     def context_lives(self, context_id: int) -> bool | None:
         """Returns whether a context lives; None where that is not known, as on another host."""
@@ -74,11 +82,14 @@ class _EvictedReceiver:
 class UdpSender:
     """The UDP sender of one session. Sending threads and the driver of the context call it."""
 
+    network = "UDP"
+    """What carries the session, in log texts."""
+
     def __init__(
         self,
         channel: OwnedChannel,
         session_socket: SessionSocket,
-        reliable_sender: ReliableSender,
+        reliable_sender: ReliableSender | StreamSender,
         stats_block: SenderStatsBlock,
         listener: UdpSenderListener,
         *,
@@ -101,17 +112,27 @@ class UdpSender:
             return_timeout_ns: how long datagrams are kept for a receiver that was evicted and has not registered;
                 after the end, also for a client that is silent.
         """
-        self.session_socket, self.reliable_sender, self.group, self.twin = session_socket, reliable_sender, group, twin
+        self.session_socket, self.group, self.twin = session_socket, group, twin
+        self._reliable_sender = reliable_sender
+        self._group_addresses: tuple[Hashable, ...] = () if group is None else (group,)
         self._return_timeout_ns = return_timeout_ns
         self._stats_block, self._listener = stats_block, listener
         self._channel = channel
         identity = Identity(os.getpid(), os.geteuid(), UPLINK, name)
         self.slot = channel.slots.claim(identity, time.time_ns(), only=channel.slots.slots_max - 1)
-        self._reader = RingReader(channel.ring, channel.control, self.slot)
+        self._reader = reader = RingReader(channel.ring, channel.control, self.slot)
+        reliable_sender.ring_positions = lambda: (reader.position, reader.tail)
         self._lock = threading.RLock()
+        self._records = (
+            RecordSender(reader, reliable_sender.window, reliable_sender.session_id)
+            if isinstance(reliable_sender, ReliableSender)
+            else None
+        )
+        """What sends without the protocol; None where there is no such way."""
         self.active = self.closing = False
         self._stats_pending = False
         self._closed_ns = 0
+        self._waited_ns = -_OFTEN_NS
         self._evicted: dict[int, _EvictedReceiver] = {}
         """The evicted contexts that have not registered since, by their ids."""
         self._local_contexts: set[int] = set()
@@ -130,6 +151,27 @@ class UdpSender:
         session_socket.default_handler = self
         if not twin:
             self.start()
+
+    @property
+    def reliable_sender(self) -> ReliableSender | StreamSender:
+        """The protocol; it takes note first of what was sent without it, and what is published next goes through it."""
+        records = self._records
+        # Only a thread that sends has the lock now; it takes note itself with its next call.
+        if records is not None and records.unsettled and self._lock.acquire(blocking=False):
+            try:
+                count, size, sent_ns = records.settle()
+                if count:
+                    cast("ReliableSender", self._reliable_sender).sent(count, size, sent_ns)
+            finally:
+                self._lock.release()
+        return self._reliable_sender
+
+    def direct(self, published: Callable[[int], object]) -> Callable[[int], object]:
+        """Returns what a batch writer calls for each record: compiled code, which leaves the rest to `published`."""
+        if self._records is None:
+            return published
+        self._records.allow(self.bit, self._lock, published, self.session_socket.keep, self._listener.ring_has_room)
+        return self._records
 
     @property
     def bit(self) -> int:
@@ -161,10 +203,7 @@ class UdpSender:
             registered = next(
                 (each for each in self.reliable_sender.clients if each.context_id == receiver.context_id), None
             )
-            self._evicted[receiver.context_id] = _EvictedReceiver(
-                now_ns + self._return_timeout_ns, receiver.pid, registered
-            )
-            self._note_local([receiver.context_id])
+            self._await_return(receiver.context_id, receiver.pid, registered, now_ns)
             if not self.active:
                 # The receiver has read all datagrams that the window still holds. It resumes with the oldest one in the
                 # window: if it got those first, the source could overwrite the missing ones meanwhile.
@@ -173,11 +212,18 @@ class UdpSender:
             self._send_published(now_ns)
         self._listener.turn_is_due()
 
+    def _await_return(self, context_id: int, pid: int, registered: Client | None, now_ns: int) -> None:
+        """Keeps datagrams for a receiving context until it registers; `registered` is a registration that is over."""
+        self._evicted[context_id] = _EvictedReceiver(now_ns + self._return_timeout_ns, pid, registered)
+        self._note_local([context_id])
+
     def stop(self) -> None:
         """Stops reading the ring; sources do not wait for this reader any more."""
         with self._lock:
             if self.active:
                 self.active = False
+                if self._records is not None:
+                    self._records.ready = False
                 self._reader.arm(False)
                 if self._channel.slots.pause(self.slot):
                     self._listener.ring_has_room()
@@ -189,15 +235,35 @@ class UdpSender:
         with self._lock:
             if self.active or self.closing:
                 now_ns = time.monotonic_ns()
+                if self._send_records(now_ns) and self._stats_pending:
+                    if self._records is not None:
+                        self._records.ready = True  # until something else of this object is called
+                    return
+                was_blocked = self._waits
                 self._send_published(now_ns)
                 was_pending, following = self._stats_pending, self._show_stats(now_ns)
-                if self.reliable_sender.blocked or (following is not None and not was_pending):
-                    self._listener.turn_is_due()
+                if self._waits and not was_blocked:
+                    self._waited_ns = now_ns
+                    retry_ns = now_ns + _RETRY_NS if self.session_socket.waits else _FOREVER_NS
+                    self._listener.turn_is_due(min(retry_ns, self.reliable_sender.next_ns(now_ns) or 0))
+                elif following is not None and not was_pending:
+                    self._listener.turn_is_due(following)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether datagrams wait for clients, for the data rate, or for the send buffer."""
+        return self.reliable_sender.blocked or self.session_socket.waits
 
     def _send_published(self, now_ns: int) -> None:
         reliable_sender, reader = self.reliable_sender, self._reader
         room = False
-        while not reliable_sender.blocked:
+        while True:
+            # First: what clients take now may end the wait for them, and no other event would come then.
+            self._send_packets()
+            if self._waits:
+                break
+            if self._send_records(now_ns):
+                break
             found = take(reader)
             if found is None:
                 if reader.broken and reader.resync() is not None:
@@ -206,10 +272,30 @@ class UdpSender:
             reliable_sender.send(*found, now_ns)
             # Shown after each record: a source that waits for room need not wait for all of them.
             room |= reader.show()
-            self._send_packets()
-        self._send_packets()
         if room:
             self._listener.ring_has_room()
+
+    def _send_records(self, now_ns: int) -> bool:
+        """Sends the records that may be sent to all clients at once; returns whether these were all there are."""
+        reliable_sender = self.reliable_sender
+        if self._records is None or not isinstance(reliable_sender, ReliableSender):
+            return False
+        if not (until := reliable_sender.open_until):
+            return False
+        direct = self.session_socket.direct
+        addresses = self._group_addresses or reliable_sender.addresses
+        if direct is None or len(addresses) > TARGETS_MAX:
+            return False
+        self._records.aim(direct, addresses, until)  # type: ignore[arg-type]  # they are those of the socket
+        room, drained, left = self._records.send()
+        count, size, _ = self._records.settle()
+        if count:
+            reliable_sender.sent(count, size, now_ns)
+        if left:
+            self.session_socket.keep(left)
+        if room:
+            self._listener.ring_has_room()
+        return drained
 
     def _send_packets(self) -> None:
         pairs: list[tuple[bytes, Address]] = []
@@ -220,7 +306,7 @@ class UdpSender:
                 pairs.append((packet, self.group))
             else:
                 pairs += [(packet, address) for address in self.reliable_sender.addresses]  # type: ignore[misc]
-        if pairs:
+        if pairs or self.session_socket.waits:
             self.session_socket.send(pairs)
 
     # ------------------------------------------------------------------ receiving, timers
@@ -237,20 +323,42 @@ class UdpSender:
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again, None when no timer runs."""
         with self._lock:
-            self.reliable_sender.turn(now_ns)
-            self._update_clients(now_ns)
-            self._send_published(now_ns) if self.active else self._send_packets()
-            self._send_frames(now_ns)
-            if self.closing:
-                self._announce_end(now_ns)
-                return min(now_ns + _LINGER_CHECK_NS, self._links_due_ns or _FOREVER_NS)
-            waited = min((each.until_ns for each in self._evicted.values()), default=None)
-            times = (self.reliable_sender.next_ns(now_ns), waited, self._show_stats(now_ns), self._links_due_ns)
-            return min((time for time in times if time is not None), default=None)
+            following = self._turn(now_ns)
+            overtaken = self.reliable_sender.take_evicted()
+        for client in overtaken:  # not under the lock: a log handler may send, even on this session
+            log.warning(
+                "the receiving context %r of pid %d kept a session over %s waiting for too long, and loses what it "
+                "does not take in time; let it receive faster, raise slow_receiver_timeout or the transmission window, "
+                "or use slow_receiver_behavior=block",
+                client.name,
+                client.pid,
+                self.network,
+            )
+        return following
+
+    def _turn(self, now_ns: int) -> int | None:
+        if self.closing:
+            self._forget_dead(now_ns)  # the context does not look after a session that has ended
+        self.reliable_sender.turn(now_ns)
+        self._update_clients(now_ns)
+        self._send_published(now_ns) if self.active else self._send_packets()
+        self._send_frames(now_ns)
+        retry_ns = now_ns + _RETRY_NS if self.session_socket.waits else None
+        often_ns = now_ns + _OFTEN_NS if now_ns - self._waited_ns < _OFTEN_NS else None
+        if self.closing:
+            self._announce_end(now_ns)
+            return min(now_ns + _LINGER_CHECK_NS, self._links_due_ns or _FOREVER_NS, retry_ns or _FOREVER_NS)
+        waited = min((each.until_ns for each in self._evicted.values()), default=None)
+        times = (
+            *(self.reliable_sender.next_ns(now_ns), waited, self._show_stats(now_ns)),
+            *(self._links_due_ns, retry_ns, often_ns),
+        )
+        return min((time for time in times if time is not None), default=None)
 
     def _show_stats(self, now_ns: int) -> int | None:
         """Writes the stats block; when it is not due yet, returns when it will be."""
-        if self.twin and not self.active and self.reliable_sender.changes == 0:
+        reliable_sender = self.reliable_sender
+        if self.twin and not self.active and reliable_sender.changes == 0:
             return None  # a twin that never had a client shows nothing
         self._stats_block.limited(now_ns)
         due_ns = self._stats_block.due_ns
@@ -293,11 +401,14 @@ class UdpSender:
     def reclaim(self) -> int:
         """Drops the clients of this host whose contexts have died; returns their number."""
         with self._lock:
-            dead = [client for client in self.reliable_sender.clients if self._is_dead(client.context_id)]
-            for client in dead:
-                self.reliable_sender.forget(client)
-            if dead:
-                self._update_clients(time.monotonic_ns())
+            return self._forget_dead(time.monotonic_ns())
+
+    def _forget_dead(self, now_ns: int) -> int:
+        dead = [client for client in self.reliable_sender.clients if self._is_dead(client.context_id)]
+        for client in dead:
+            self.reliable_sender.forget(client)
+        if dead:
+            self._update_clients(now_ns)
         return len(dead)
 
     # ------------------------------------------------------------------ control channels
@@ -311,6 +422,11 @@ class UdpSender:
                 flush = functools.partial(self._flush, opened.window)
                 found.append((opened.context_id, UdpLink(opened.window, flush, self._lock)))
             return found
+
+    def end_link(self, epoch: int) -> int:
+        """Ends a link that its client has replaced; returns how many of its frames have come (`SenderLinks.end`)."""
+        with self._lock:
+            return self.links.end(epoch)
 
     def close_links(self) -> None:
         """Ends all links, and refuses others from now on."""
@@ -350,6 +466,9 @@ class UdpSender:
                 self._announce_end(now_ns)
 
     def _announce_end(self, now_ns: int) -> None:
+        slowest = self.reliable_sender.slowest
+        if slowest is not None and now_ns - max(self._closed_ns, slowest.progress_ns) > _LINGER_NS:
+            self.reliable_sender.overtake(slowest)
         # Datagrams that wait for the data rate go first.
         if not self.reliable_sender.blocked:
             self.reliable_sender.end(now_ns, still_needed=self._expects(now_ns))
@@ -370,12 +489,20 @@ class UdpSender:
 
     def _expects(self, now_ns: int, *, context_closes: bool = False) -> bool:
         """Returns whether a receiver may still ask for datagrams: one that has all of them has left."""
-        if now_ns - self._closed_ns > _LINGER_NS:
+        clients = self.reliable_sender.clients
+        # A slow client that goes on taking datagrams is alive.
+        if now_ns - max([self._closed_ns, *(each.progress_ns for each in clients)]) > _LINGER_NS:
             return False
         # Counted from the end at the earliest: a receiver that was cut off before may be about to return.
         silent_until_ns = self._closed_ns + self._return_timeout_ns
         expected = [
-            (each.context_id, each.pid, each.heard_ns, silent_until_ns) for each in self.reliable_sender.clients
+            (
+                each.context_id,
+                each.pid,
+                each.heard_ns,
+                max(silent_until_ns, each.progress_ns + self._return_timeout_ns),
+            )
+            for each in clients
         ]
         expected += [(context_id, each.pid, 0, each.until_ns) for context_id, each in self._evicted.items()]
         for context_id, pid, heard_ns, until_ns in expected:
@@ -395,6 +522,8 @@ class UdpSender:
 
     def detach(self) -> None:
         """Removes it from its socket; the last step."""
+        if self._records is not None:
+            self._records.ready = False
         self.close_links()
         self.session_socket.remove(self)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING
 
 from ipcbus.gmd.held_messages import GaveUp, LiveMessage, Loss, ResentMessage
+from ipcbus.gmd.ready_messages import single
 from ipcbus.gmd.received_stream import ReceivedStreams
 from ipcbus.gmd.receiver_state import GmdReceiver, Verdict
 from ipcbus.gmd.sender_state import GmdSender
-from ipcbus.wire import gmd_messages
+from ipcbus.wire import gmd_messages, topic_places
+from ipcbus.wire.resent_entries import ResentEntries
 from tests.kit.gmd_models import ModelReceiverArea, ModelSenderArea
 from tests.kit.gmd_pair import PlainGate
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from ipcbus.gmd.receiver_area import Acknowledged
     from tests.sim.gmd.ledger import Life
     from tests.sim.gmd.sender_side import Side
+
+_openings = count(1)
 
 
 class KilledError(BaseException):
@@ -168,7 +173,13 @@ class SourceProcess:
         self.channels: list[Channel] = []
         self.area = MortalSenderArea(side.disk, segment=random.choice([0, 3, 10, 40]))
         self.area.writes_left, self.area.is_after = writes, random.random() < 0.5
-        self.sender = GmdSender(self.area, side.topic_number, settings, now_ns, topic_numbers=self.topic_numbers.get)
+        self.sender = GmdSender(
+            self.area,
+            side.topic_number,
+            settings,
+            now_ns,
+            opening=next(_openings),
+        )
 
     def send(self, peer: Hashable, message: bytes, is_bulk: bool) -> bool:
         """Sends a control message to a receiver, which may have left the channel."""
@@ -197,6 +208,8 @@ class SourceProcess:
         self.upcoming += fragments + 1
         if number:
             self.topic_numbers[number] = (first, self.upcoming - 1)
+            saved = self.side.disk.saved
+            saved[number] = saved[number]._replace(place=topic_places.pack(first, self.upcoming - 1))
         else:
             self.best_effort.update(range(first, self.upcoming))
         for stream in self.streams:
@@ -222,6 +235,8 @@ class ReceiverProcess:
         self.refuses = random.choice([0.0, 0.0, 0.05, 0.3])
         self.held: list[tuple[Side, ReceivedStream, int]] = []
         self.wires: list[Wire] = []
+        self.ended: list[Wire] = []
+        """Those whose losses are withheld."""
 
     def join(self, source: SourceProcess, now_ns: int) -> None:
         """Joins the session of a source, if it has a topic of this receiver."""
@@ -262,6 +277,8 @@ class ReceiverProcess:
             item = wire.machine.take()
             if item is None:
                 return
+            if isinstance(item, ResentEntries):
+                item = single(item.pop(), wire.machine.opening)
             if isinstance(item, Loss):
                 self._report(wire, item.first, item.last)
             elif isinstance(item, LiveMessage):
@@ -276,9 +293,16 @@ class ReceiverProcess:
     def _report(self, wire: Wire, first: int, last: int) -> None:
         wire.account += [(number, 0) for number in range(first, last + 1) if number in wire.source.best_effort]
         stream = wire.machine.stream
-        if not wire.ended and (stream is None or stream.user is wire.machine):
-            # A session that is over cannot tell which of its numbers come again in the next one.
-            numbers = [each for each, (low, high) in wire.source.topic_numbers.items() if first <= high and low <= last]
+        numbers = [each for each, (low, high) in wire.source.topic_numbers.items() if first <= high and low <= last]
+        if wire.ended:
+            sent = wire.side.ledger.sent
+            again = {
+                each
+                for each in self.lives[wire.side].delivered.intersection(numbers)
+                if not (sent[each].failed or sent[each].was_unassigned)  # it was not this receiver's at that time
+            }
+            assert not again, f"{again} came again, and were reported lost"
+        elif stream is None or stream.user is wire.machine:
             wire.side.ledger.lost(self.lives[wire.side], numbers)
 
     def _deliver(

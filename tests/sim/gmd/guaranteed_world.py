@@ -206,6 +206,18 @@ class GuaranteedWorld:
         receiver.take(wire, 100_000, self.now_ns)
         wire.machine.detach()
         receiver.wires.remove(wire)
+        receiver.ended.append(wire)
+        self.check_ended(receiver, wire)
+
+    def check_ended(self, receiver: ReceiverProcess, wire: Wire) -> None:
+        """Checks the account of a session that is over, unless losses may come again; they are reported late."""
+        receiver.take(wire, 100_000, self.now_ns)
+        if wire.machine.withholds:
+            return
+        receiver.ended.remove(wire)
+        delivered = [number for number, is_there in wire.account if is_there]
+        assert delivered == sorted(delivered), f"{receiver.name} got {delivered}"
+        wire.account.sort()
         expected = [number for number in sorted(wire.source.best_effort) if wire.joined_at <= number < wire.reached]
         self._check_account(wire, expected, receiver.name)
 
@@ -290,6 +302,10 @@ class GuaranteedWorld:
                 channel.room = 1000
         self._calm_receivers()
         self._run_calmly()
+        for receiver in self.receivers:
+            for wire in list(receiver.ended):
+                wire.machine.report_losses()
+                self.check_ended(receiver, wire)
         for side in self.sides:
             assert side.process is not None
             sender = side.process.sender

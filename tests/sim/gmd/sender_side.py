@@ -118,7 +118,8 @@ class Side:
             process.sender.terms(mode, timeout_ns)
         expected = set(process.sender.expected)
         try:
-            number = process.area.save(mode, timeout_ns, now_ns, b"", data)
+            process.sender.places.begin_sending()
+            number = process.area.save(mode, 0, now_ns, b"", data)
         except GmdAreaFull:
             return
         if random.random() < 0.05:

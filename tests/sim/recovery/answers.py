@@ -57,7 +57,7 @@ class Answers:
         for channel in self._channels.values():
             channel.flush()
         # A turn takes some time, and then others have theirs.
-        self.retransmitter.spent(now_ns, now_ns + MS // 1000)
+        self.retransmitter.spent(now_ns, now_ns + MS // 1000, now_ns // (100 * MS))
         due_ns = self.retransmitter.due_ns(now_ns)
         if has_more and due_ns is not None and self._due_ns <= now_ns:
             self._due_ns = max(due_ns, now_ns + 1)

@@ -76,6 +76,9 @@ class LinkEnd:
                 self._world.after(terms.delay_ns + extra, partial(self._arrive, frame))
         return True
 
+    def push(self) -> None:
+        """Does nothing: `put` has sent the frame."""
+
     def take(self) -> bytes | None:
         """Returns the next frame."""
         if not self._inbox:

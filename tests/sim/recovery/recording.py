@@ -42,7 +42,8 @@ class SimulatedRecorder:
             return
         for number in self.rows:
             for _ in range(self._messages):
-                self._record_one(number, now_ns)
+                if not self._record_one(number, now_ns):
+                    break
         self._storm.world.after(self._step_ns, self._record)
 
     def finish(self) -> None:

@@ -1,9 +1,10 @@
 """Receivers that join late, or lose messages, and ask the source for them; everything is drawn from one seed.
 
 A source sends on a few topics and keeps some of it. Contexts join at any time, on a ring that overruns them or on a
-wire that loses, with receivers in every mode, full ones too; their channels to the source delay, fill up, break, and
-lose. The source ends in the middle, or waits for the recoveries; then another one begins. Every number from the
-promised one on is delivered once or reported lost once.
+wire that loses, with receivers in every mode, full ones too; some are made later, or closed in the middle, and some
+rings evict contexts, which join again. Their channels to the source delay, fill up, break, and lose. The source ends in
+the middle, or waits for the recoveries; then another one begins. Every number from the promised one on is delivered
+once or reported lost once.
 """
 
 from __future__ import annotations
@@ -17,121 +18,24 @@ from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.delivery_session import DeliverySession
 from ipcbus.delivery.message_types import MessageFlag
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
-from ipcbus.delivery.sink import Sink
 from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.recovery.recovery_settings import RecoverySettings, RequestTerms
 from ipcbus.topic.message_retention import Retention
-from ipcbus.transport.topic_catch_up import TopicCatchUp
 from ipcbus.wire import control_messages
-from tests.sim.accounts import Account
 from tests.sim.recovery.answers import Answers
-from tests.sim.recovery.later import LaterReceiver
 from tests.sim.recovery.links import LinkTerms, link
-from tests.sim.recovery.recording import SimulatedRecorder, SimulatedRecording
-from tests.sim.storm import UNLIMITED, Member, Reception, Storm, Topic
+from tests.sim.recovery.reception import LateReception
+from tests.sim.recovery.recording import SimulatedRecorder
+from tests.sim.storm import UNLIMITED, Member, Storm, Topic
 from tests.sim.wire import Wire
 from tests.sim.world import MS, SECOND, TOPICS_MAX, Sender, Terms, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ipcbus import Message
+    from ipcbus.transport.topic_catch_up import TopicCatchUp
+    from tests.sim.recovery.later import LaterReceiver
 
 MESSAGE_MAX = 1 << 20
-
-
-class LateReception(Reception):
-    """One topic at one context, with its recovery."""
-
-    def __init__(self, member: LateMember, topic: Topic, random: Random) -> None:
-        self.member: LateMember = member
-        self.topic, self.random = topic, random
-        self.closed = False
-        self.close_at = random.choice([0] * 14 + [random.randint(1, 40)])
-        self.raises = random.choice([0, 0, 0, 0.1])
-        self.pulled = random.random() < 0.3
-        self.ordered = member.ordered
-        self.sinks = [Sink(None, random.randint(1, 5)) if self.pulled else Sink(partial(self._called, 0), 1)]
-        if random.random() < 0.2:
-            self.sinks.append(Sink(partial(self._called, 1), 1))
-        self.accounts = [Account(self.ordered, topic.sent) for _ in self.sinks]
-        self.later: list[LaterReceiver] = []
-        self.live_floor = topic.upcoming if member.ring or random.random() < 0.7 else None
-        self.floor = self.live_floor
-        self.low: int | None = None
-        self.kept_nothing = False
-        delivery = member.delivery
-        delivery.receive(topic.number, topic.source.topic, self.sinks, member.rules, self.floor)
-        controller = delivery.topic(topic.number)
-        assert controller is not None
-        self.controller = controller
-        self.catch_up = TopicCatchUp(
-            delivery.demux,
-            controller,
-            member.settings,
-            asks_at_once=member.ring,
-            older=self.recording(),
-            waiting_bytes_max=random.choice([0, 500, UNLIMITED]),
-        )
-        now_ns = member.world.now_ns
-        if member.joins_late:
-            self.catch_up.begin_late_join(now_ns, has_sent=topic.upcoming > 0 or random.random() < 0.5)
-        if member.recovers:
-            self.catch_up.begin_otr()
-        delivery.begin_topic(topic.number)
-
-    def recording(self) -> SimulatedRecording | None:
-        """What a receiver of the context reads of an archive."""
-        recorder = self.member.storm.recorder if self.member.reads_archive else None
-        return SimulatedRecording(recorder, self.topic.number, self.random) if recorder is not None else None
-
-    def info(self, found: control_messages.Info) -> None:
-        """The source says what it keeps."""
-        was_promised = self.controller.is_promised
-        if self.catch_up.recovery.awaits(found):
-            self.low = found.low
-            self.kept_nothing = found.low == found.next
-        self.catch_up.info(found, self.member.world.now_ns)
-        self.note_promise(was_promised)
-
-    def note_promise(self, was_promised: bool) -> None:
-        """What this receiver was promised is known from now on."""
-        if was_promised or self.controller._promised_from is None:
-            return
-        first = self.controller._promised_from
-        assert self.low is None or first <= self.low
-        if self.live_floor is not None:
-            assert first <= self.live_floor
-        sent = self.topic.sent.get(first)
-        # Where nothing is kept, what comes first may be the rest of a message that began before.
-        rest = sent is not None and self.kept_nothing and sent.first < first
-        self.floor = sent.last + 1 if sent is not None and rest else first
-
-    def work(self, send: Callable[[bytes], bool], now_ns: int | None = None) -> None:
-        """Goes on with the recovery."""
-        was_promised = self.controller.is_promised
-        self.catch_up.work(self.member.world.now_ns if now_ns is None else now_ns, send)
-        if self.low is not None:
-            self.note_promise(was_promised)
-
-    def end(self, upto: int | None) -> None:
-        """Nothing more comes."""
-        self.member.work_off(self)
-        was_closed = self.closed
-        super().end(upto)
-        if not (was_closed or self.controller._forgotten):
-            for each in self.later:
-                each.close(upto)
-
-    def all_sinks(self) -> list[Sink]:
-        """Those of all its receivers."""
-        return [*super().all_sinks(), *(each.sink for each in self.later)]
-
-    def more(self) -> None:
-        """The application makes another receiver of the topic."""
-        if not (self.closed or self.topic.gone):
-            self.later.append(LaterReceiver(self, len(self.later) + 1, self.random))
-            self.member.attend()
 
 
 class LateMember(Member):
@@ -165,9 +69,10 @@ class LateMember(Member):
         self.trace: list[tuple[object, ...]] = []
         self.wrong: AssertionError | None = None
         self.raised = self.failed = 0
-        self.delivery = DeliverySession(
-            "LBT-RM:storm", TOPICS_MAX, budget=self.budget, failed=self._fail, delivered=lambda told: None
-        )
+        self.evictions = random.randint(1, 3) if self.ring and storm.evicts and random.random() < 0.7 else 0
+        self.evicted = self.ending = False
+        self._stay = 0
+        self.delivery = self._deliver(begun=False)
         self.pending: deque[bytes] = deque()
         self.link_terms = LinkTerms.draw(random)
         self.channel: ControlChannel | None = None
@@ -175,13 +80,13 @@ class LateMember(Member):
         self._timer_ns = 0
         self._refused = random.random() < 0.05
         self.receptions: list[LateReception] = []  # type: ignore[assignment]
-        for topic in storm.topics:
-            if not topic.gone and random.random() < 0.8:
-                self.receptions.append(LateReception(self, topic, random))
+        topics = [topic for topic in storm.topics if not topic.gone]
+        for topic in [topic for topic in topics if random.random() < 0.8] or topics[:1]:
+            self.receptions.append(LateReception(self, topic, random))
         storm.sender.receivers.append(self)  # type: ignore[arg-type]
         self.calm = (
             not tiny
-            and (self.recovers or not self.overruns if self.ring else self.recovers)
+            and (self.recovers or not (self.overruns or self.evictions) if self.ring else self.recovers)
             and self.link_terms.brings_all
             and self.settings.late_join.timeout_ns > SECOND
             and not self._refused
@@ -195,6 +100,16 @@ class LateMember(Member):
         for reception in self.receptions:
             for _ in range(0 if self._refused else random.choice([0, 0, 1, 2])):
                 self.world.after(random.randint(0, 200) * MS, reception.more)
+        self._draw_evictions()
+
+    def _draw_evictions(self) -> None:
+        for _ in range(self.evictions):
+            self.world.after(self.random.randint(1, 400) * MS, self._evict)
+
+    def _deliver(self, *, begun: bool) -> DeliverySession:
+        return DeliverySession(
+            "LBT-RM:storm", TOPICS_MAX, budget=self.budget, failed=self._fail, delivered=lambda told: None, begun=begun
+        )
 
     @staticmethod
     def _draw_settings(random: Random) -> RecoverySettings:
@@ -226,21 +141,85 @@ class LateMember(Member):
         if not self.ring:
             super().wire(number, datagram)
             return
+        if self.evicted:
+            return
         if self._overrun == 0 and self.random.random() < self.overruns:
             self._overrun = self.random.randint(1, 30)
         if self._overrun:
             self._overrun -= 1
         else:
-            self.world.after(MS // 10, partial(self._come, datagram))
+            self.world.after(MS // 10, partial(self._come_in_stay, self._stay, datagram))
+
+    def _come_in_stay(self, stay: int, datagram: bytes) -> None:
+        if stay == self._stay and not self.evicted:
+            self._come(datagram)
 
     def _work(self) -> None:
-        super()._work()
+        if not self.evicted:
+            super()._work()
+            self.attend()
+
+    # ------------------------------------------------------------------ eviction
+
+    def _evict(self) -> None:
+        """The source evicts this context, which does not read the ring any more."""
+        if self._over or self.evicted:
+            return
+        if not any(each.busy for each in self._catch_ups()):
+            self.attend()  # takes what has come through the channel
+            for each in self._catch_ups():
+                each.source_ended(self.world.now_ns)
+            self.attend()
+        self.evicted = True
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        self.pending.clear()
+        self.delivery.demux.secure()
+        self.delivery.demux.detached = True
+        self._report_losses()
+        self.world.after(self.random.choice([0, 1, 20, 100]) * MS, self._join_again)
+
+    def _report_losses(self) -> None:
+        """What is published and not delivered is lost, in topics without recovery."""
+        for reception in self._open_receptions():
+            if not reception.controller.recovers:
+                reception.controller.finish(reception.published)
+        self._inspect()
+
+    def _join_again(self) -> None:
+        """Goes on in another stay, when all receivers have room."""
+        if self._over:
+            return
+        self._report_losses()
+        if any(sink.pulls and sink.is_full_now() for each in self._open_receptions() for sink in each.open_sinks()):
+            self.world.after(5 * MS, self._join_again)
+            return
+        before, receptions = self.delivery, self._open_receptions()
+        offered = [reception for reception in receptions if not reception.topic.gone]
+        left_off = {each.topic.number: before.leave_off(each.controller) for each in offered}
+        for reception in receptions:
+            before.end_topic(reception.controller, 0 if reception in offered else reception.topic.upcoming)
+            if not (reception in offered or reception.closed):
+                reception.settle(reception.topic.upcoming)
+                reception.closed = True
+        assert (before.demux.tally.order_map_entries, before.demux.tally.reassembly_bytes) == (0, 0)
+        self.delivery = self._deliver(begun=bool(self.storm.sender.sent))
+        self._stay += 1
+        self.evicted = False
+        for reception in offered:
+            if not reception.closed:
+                found = left_off[reception.topic.number]
+                assert found is not None
+                reception.stay(found)
+        self._inspect()
+        self.world.after(self.random.choice([0, 1, 10]) * MS, self._open)
         self.attend()
 
     # ------------------------------------------------------------------ the channel
 
     def _open(self) -> None:
-        if self._over or self._refused:
+        if self._over or self._refused or self.evicted or self.channel is not None:
             return
         answers, key = self.storm.answers, id(self)
         here, there = link(self.world, self.random, self.link_terms, self.attend, lambda: answers.work(key, source_end))
@@ -261,7 +240,7 @@ class LateMember(Member):
 
     def attend(self) -> None:
         """What an event loop does for recoveries in a turn."""
-        if self._attending or self._over:
+        if self._attending or self._over or self.evicted:
             return
         self._attending = True
         now_ns, channel = self.world.now_ns, self.channel
@@ -281,7 +260,7 @@ class LateMember(Member):
                 later.advance()
             self._inspect()
             if before and not reception.catch_up.busy and self.delivery.demux.blocked:
-                self.world.after(0, self._unblock)
+                self.world.after(0, self.unblock)
         if channel is not None:
             channel.flush()
         self._attending = False
@@ -298,7 +277,8 @@ class LateMember(Member):
             self._timer_ns = -1
         self.attend()
 
-    def _unblock(self) -> None:
+    def unblock(self) -> None:
+        """A receiver may have room."""
         self.delivery.demux.blocked = False
         self._work()
 
@@ -342,33 +322,47 @@ class LateMember(Member):
         now_ns = self.world.now_ns
         while reception.catch_up.busy and not reception.closed:
             now_ns += MS  # the session waits for a recorder
-            while reception.pulled and reception.pull(UNLIMITED):
+            while reception.pull(UNLIMITED):
                 pass
             reception.work(self._no_room, now_ns)
         for later in self._later(reception):
             while later.recovers and later.catch_up.busy:
                 now_ns += MS
+                later.pull(UNLIMITED)
                 later.catch_up.work(now_ns, self._no_room)
                 later.advance()
         self._inspect()
 
     def _check(self) -> None:
+        if self.evicted:
+            self._report_losses()
+            self.world.after(self.rules.loss_check_ns, self._check)
+            return
         super()._check()
         self.attend()
+
+    def _pull(self) -> None:
+        self._pull_once(self.random.randint(1, 10))
+        self.world.after(self.random.randint(1, 20) * MS, self._pull)
+
+    def _pull_once(self, count: int) -> None:
+        for reception in self._open_receptions():
+            reception.pull(count)
+        self.unblock()
 
     # ------------------------------------------------------------------ the end
 
     @property
     def recovering(self) -> bool:
         """Whether a recovery runs, or messages wait for receivers."""
-        return bool(self.pending) or any(
+        return bool(self.pending or self.evicted) or any(
             each.controller.recovering or each.catch_up.busy or self._later(each) for each in self._open_receptions()
         )
 
     def tell_last_numbers(self) -> None:
         """The source says how far its topics went."""
         for reception in self._open_receptions():
-            if not (reception.topic.gone or self.pending or self.delivery.demux.holds_datagram):
+            if not (self.evicted or reception.topic.gone or self.pending or self.delivery.demux.holds_datagram):
                 reception.controller.note_next_sequence(reception.topic.upcoming, self.world.now_ns)
         self.attend()
 
@@ -387,9 +381,13 @@ class LateMember(Member):
         """The session is over."""
         patient = self.storm.patient
         self.calm = self.calm and patient and not any(reception.topic.gone for reception in self.receptions)
-        self._over = False
+        self._over, self.ending = False, True
         super().finish()
         self._over = True
+
+    def _take_rest(self) -> None:
+        if not self.evicted:
+            super()._take_rest()
 
     @staticmethod
     def _assert(holds: bool, why: str) -> None:
@@ -404,6 +402,7 @@ class RecoveryStorm(Storm):
         self.over = False
         self.patient = random.random() < 0.6
         self.keeps_all = random.random() < 0.5
+        self.evicts = random.random() < 0.5
         self.sender = Sender(
             world,
             Terms(
@@ -446,7 +445,7 @@ class RecoveryStorm(Storm):
         self.sender.batch.flush()
         self.sender.pump()
         world.run(world.now_ns + 200 * MS)
-        turns = 200 if self.patient else random.randint(0, 2)
+        turns = 2000 if self.patient else random.randint(0, 2)
         for _ in range(turns):
             for member in self.late_members:
                 member.tell_last_numbers()

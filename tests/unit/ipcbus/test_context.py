@@ -96,7 +96,6 @@ def test_a_message_that_a_timer_delivers_ends_the_wait_for_it(domain: str) -> No
     receiver = bus.receiver("t", None, receiving)
     source = bus.source()
     bus.joined(source)
-    receiving.fileno()  # from here on every call goes the long way round
     source.send(b"x", flush=True)
     receiving._timers._next["liveness"] = 0
     receiving._event_loop.hurry()

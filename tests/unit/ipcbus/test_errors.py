@@ -11,6 +11,7 @@ TREE = {
     "ConfigError": "IpcBusError",
     "WouldBlock": "IpcBusError",
     "ClosedError": "IpcBusError",
+    "QueueClosed": "ClosedError",
     "MessageTooLarge": "IpcBusError",
     "ReservationError": "IpcBusError",
     "WrongProcess": "IpcBusError",

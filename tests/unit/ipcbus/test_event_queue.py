@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import os
+import signal
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,9 +55,35 @@ class Hand:
 def asleep(queue: EventQueue, threads: int = 1) -> None:
     """Waits until so many threads sleep in dispatch."""
     deadline = time.monotonic() + GIVE_UP_S
-    while len(queue._keeper.sleepers) < threads:
+    while queue._event_buffer.sleepers < threads:
         assert time.monotonic() < deadline
         os.sched_yield()
+
+
+@contextlib.contextmanager
+def signalled_after(wait: Callable[[], object], act: Callable[[], object]) -> Iterator[None]:
+    """Interrupts this thread with a signal after a wait; its handler acts once."""
+    acted = threading.Event()
+
+    def handle(*_: object) -> None:
+        if not acted.is_set():
+            acted.set()
+            act()
+
+    def interrupt() -> None:
+        wait()
+        while not acted.wait(0.001):  # a signal just before a system call does not end it
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    thread = threading.Thread(target=interrupt)
+    try:
+        thread.start()
+        yield
+    finally:
+        acted.set()
+        thread.join(GIVE_UP_S)
+        signal.signal(signal.SIGUSR1, before)
 
 
 class Dispatching(threading.Thread):
@@ -100,7 +130,7 @@ def test_options_come_from_keywords_and_config() -> None:
     assert "'orders'" in repr(queue)
     assert EventQueue(3, config=config, event_queue_name="trades").name == "trades"
     with pytest.raises(ipcbus.ConfigError, match="event_queue"):
-        EventQueue(3, queue_age_enable=True)
+        EventQueue(3, queue_age_enable=True)  # type: ignore[call-arg]
 
 
 def test_a_queue_is_true_and_has_a_length() -> None:
@@ -118,7 +148,7 @@ def test_an_idle_queue_keeps_the_time(timeout: float) -> None:
     began = time.monotonic()
     assert queue.dispatch(timeout) == 0
     assert time.monotonic() - began >= timeout
-    assert not queue._keeper.sleepers
+    assert not queue._event_buffer.sleepers
 
 
 def test_one_call_dispatches_what_is_there() -> None:
@@ -170,26 +200,37 @@ def test_each_message_wakes_another_thread() -> None:
 
 def test_who_leaves_with_an_exception_wakes_another_thread_for_the_rest() -> None:
     queue = EventQueue(10)
+    hand = Hand(queue)
 
-    def leave(message: Message) -> None:
-        if message.sequence_number == 0:
-            # What comes now wakes nobody, so that only this thread's leaving can.
-            asleep(queue, 2)
-            queue._keeper.wake, wake = bool, queue._keeper.wake  # type: ignore[method-assign, assignment]
-            hand.put(1)
-            queue._keeper.wake = wake  # type: ignore[method-assign]
-            raise SystemExit
+    def interrupt() -> None:
+        hand.put(0)  # wakes the thread that has slept longest: this one
+        raise KeyboardInterrupt
 
-    hand = Hand(queue, leave)
-    threads = [Dispatching(queue, None) for _ in range(3)]
-    asleep(queue, 3)
-    hand.put(0)
-    deadline = time.monotonic() + GIVE_UP_S
-    while len(hand.got) < 2:
-        assert time.monotonic() < deadline
-        os.sched_yield()
-    queue.close()
-    assert {type(thread.end()) for thread in threads} == {SystemExit, int, ipcbus.ClosedError}
+    def follow() -> None:
+        asleep(queue)
+        behind.append(Dispatching(queue))
+        asleep(queue, 2)
+
+    behind: list[Dispatching] = []
+    with signalled_after(follow, interrupt), pytest.raises(KeyboardInterrupt):
+        queue.dispatch(GIVE_UP_S)
+    assert behind[0].end() == 1
+    assert hand.got == [0]
+
+
+def test_a_signal_without_an_exception_does_not_end_the_sleep() -> None:
+    queue = EventQueue(10)
+    hand = Hand(queue)
+
+    def put_later() -> None:
+        asleep(queue)
+        hand.put(5)
+
+    with signalled_after(lambda: asleep(queue), lambda: later.start()):
+        later = threading.Thread(target=put_later)
+        assert queue.dispatch(GIVE_UP_S) == 1
+    later.join(GIVE_UP_S)
+    assert hand.got == [5]
 
 
 def test_dispatch_inside_its_own_callback_is_refused() -> None:
@@ -326,3 +367,79 @@ def test_a_queue_does_not_keep_closed_contexts(bus: Bus) -> None:
     assert len(queue._keeper.drivers()) == 3
     bus.close()
     queue.close()  # tells closed contexts of room
+
+
+def test_kept_messages_stay_as_they_were(bus: Bus) -> None:
+    queue = EventQueue(10)
+    kept: list[tuple[Message, memoryview]] = []
+    views: list[memoryview] = []
+
+    def note(message: Message) -> None:
+        if message.type is not ipcbus.MessageType.DATA:
+            return
+        views.append(message.view)
+        if message.sequence_number % 3 == 0:
+            kept.append((message, message.view))
+
+    receiver = bus.receiver("t", note, event_queue=queue)
+    source = bus.source("t")
+    receiver.wait_for_sources(1, GIVE_UP_S)
+    for number in range(30):
+        source.send(b"%d" % number * (1 + number % 4))
+        bus.until(lambda: queue.dispatch(0), "the message")
+    numbers = [int(bytes(view)[: 1 + (number > 9)]) for number, view in enumerate(views)]
+    assert numbers == list(range(30))
+    for number, (message, view) in zip(range(0, 30, 3), kept, strict=True):
+        expected = b"%d" % number * (1 + number % 4)
+        assert (message.data, bytes(view), message.sequence_number) == (expected, expected, number)
+        assert (message.topic, message.type) == ("t", ipcbus.MessageType.DATA)
+
+
+def test_messages_share_no_time_of_arrival_across_turns_and_callbacks(bus: Bus) -> None:
+    queue, ends = EventQueue(), [0.0]
+    clock = time.perf_counter
+
+    def spin(_message: object) -> None:
+        ends.append(clock() + 0.03)
+        while clock() < ends[-1]:
+            pass
+
+    def ages() -> float:
+        statistics = queue.statistics()
+        return (statistics.age_mean or 0) * statistics.dispatched
+
+    context = bus.context("receiving")
+    receiver = bus.receiver("t", bool, context, event_queue=queue)
+    source = bus.source("t")
+    receiver.wait_for_sources(1, GIVE_UP_S)
+    for events in (1, 0):
+        sent, before = clock(), ages()
+        source.send(b"x", flush=True)
+        bus.until(lambda events=events: len(queue) == 1 + events, "the message")  # type: ignore[misc]
+        assert queue.dispatch(0) == 1 + events
+        assert ages() - before <= (1 + events) * (clock() - sent) + 0.002
+        spin(None)
+    bus.receiver("t", spin, context).wait_for_sources(1, GIVE_UP_S)
+    sent, before = clock(), ages()
+    ends.clear()
+    source.send_many([b"x", b"y"], flush=True)
+    bus.until(lambda: len(queue) == 2, "both messages")
+    assert queue.dispatch(0) == 2
+    # The second message arrives after the callback for the first one.
+    assert ages() - before <= (clock() - sent) + (clock() - ends[0]) + 0.002
+
+
+def test_a_queue_does_not_keep_closed_receivers(domain: str) -> None:
+    queue = EventQueue(10)
+    with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
+        receiver, source = context.receiver("t", bool, event_queue=queue), context.source("t")
+        receiver.wait_for_sources(1, GIVE_UP_S)
+        source.send(b"x")
+        source.flush()
+        while queue.statistics().dispatched < 2:  # its beginning, and the message
+            context.process_events(GIVE_UP_S)
+            queue.dispatch(0)
+    gone = weakref.ref(receiver), weakref.ref(context)
+    del receiver, source, context
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]

@@ -23,12 +23,13 @@ FACE: list[type] = [
     ipcbus.Context,
     ipcbus.EventQueue,
     ipcbus.Message,
+    ipcbus.Queue,
     ipcbus.Receiver,
     ipcbus.Source,
     ipcbus.SourceEvent,
     ipcbus.WildcardReceiver,
 ]
-COMPILED = ("ipcbus.topic.topic_source", "ipcbus.delivery.received_message")
+COMPILED = ("ipcbus.topic.topic_source", "ipcbus.delivery.received_message", "ipcbus.delivery.puller")
 
 
 def text_of(member: object) -> str:

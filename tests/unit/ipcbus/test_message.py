@@ -58,6 +58,8 @@ def test_flags_are_a_word_of_their_own_with_the_numbers_of_ultra_messaging() -> 
         "GUARANTEED": 0x80,
         "OTR": 0x2000,
         "GMD_RESEND": 0x10000,
+        "UMQ_REASSIGNED": 0x20000,
+        "UMQ_ULB": 0x40000,
     }
     told = whole_message(Origin("t", "s"), b"again", 5, 5, MessageFlag.OTR | MessageFlag.GMD_RESEND | 0x3, 0, None)
     assert told.flags == 0x12003

@@ -14,6 +14,7 @@ import pytest
 
 import ipcbus
 from ipcbus import stats
+from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.errors import ConfigError, IpcBusError, MessageTooLarge
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects
@@ -45,6 +46,11 @@ NO_TIMES: tuple[Any, ...] = (
     np.float64("nan"),
     decimal.Decimal(1),
 )
+
+
+def message_of(data: bytes) -> ipcbus.Message:
+    """A message as a pull returns it."""
+    return whole_message(Origin("t", "s"), data, 0, 0, 0, 0, None)
 
 
 class Stand:
@@ -95,6 +101,9 @@ class Stand:
             "source(id)": lambda odd: closed(made.source("u", transport_lbtipc_id=odd)),
             "receiver(topic)": lambda odd: closed(made.receiver(odd)),
             "receiver(on_message)": lambda odd: closed(made.receiver("u", odd)),
+            "receiver(on_data)": lambda odd: closed(made.receiver("u", on_data=odd)),
+            "receiver(on_view)": lambda odd: closed(made.receiver("u", on_view=odd)),
+            "receiver(events)": lambda odd: closed(made.receiver("u", events=odd)),
             "receiver(event_queue)": lambda odd: closed(made.receiver("u", print, event_queue=odd)),
             "receiver(source_notification)": lambda odd: closed(made.receiver("u", source_notification=odd)),
             "wildcard(pattern)": lambda odd: closed(made.wildcard_receiver(odd)),
@@ -109,6 +118,10 @@ class Stand:
             "send(headers)": lambda odd: source.send(b"", headers=odd),
             "send_many": source.send_many,
             "acquire": self.reserve,
+            "acquire_array(shape)": lambda odd: source.acquire_array(odd, "u1"),
+            "acquire_array(dtype)": lambda odd: source.acquire_array(4, odd),
+            "array(shape)": lambda odd: message_of(b"abcd").array(odd, "u1"),
+            "array(dtype)": lambda odd: message_of(b"abcd").array(1, odd),
             "wait_for_receivers(n)": lambda odd: source.wait_for_receivers(odd, 0),
             "wait_for_receivers(timeout)": lambda odd: source.wait_for_receivers(1, odd),
             "wait_for_sources(n)": lambda odd: receiver.wait_for_sources(odd, 0),
@@ -219,19 +232,25 @@ def test_handles_and_messages_say_what_to_do_instead_of_being_copied(stand: Stan
 
 def test_dir_shows_the_public_face_only() -> None:
     face = {
-        ipcbus.Source: "acquire arequest close closed flush gmd_delete gmd_forget gmd_num_pending gmd_receivers "
-        "gmd_resend gmd_sequence_number gmd_set_max_size gmd_status message_max receivers request requests send "
-        "send_many sequence_number source topic unheard wait_durable wait_for_receivers",
-        ipcbus.Receiver: "areceive close closed delivered dropped lost receive receive_into receive_many sessions "
-        "wait_for_sources",
-        ipcbus.WildcardReceiver: "areceive close closed delivered dropped lost pattern receive receive_into "
-        "receive_many sessions wait_for_sources",
-        ipcbus.Message: "ack data first_sequence_number flags fragment_info gmd_sequence_number headers nack "
-        "properties_block respond "
-        "return_address send_time_ns sequence_number source topic type view",
+        ipcbus.Source: "acquire acquire_array arequest close closed flush gmd_delete gmd_forget gmd_num_pending "
+        "gmd_receivers gmd_resend gmd_sequence_number gmd_set_max_size gmd_statistics gmd_status message_max receivers "
+        "request requests send send_many sequence_number shares source topic unheard wait_durable "
+        "wait_for_receivers",
+        ipcbus.Receiver: "alease areceive close closed delivered dropped gmd_statistics lease lost receive "
+        "receive_into receive_many sessions wait_for_sources",
+        ipcbus.WildcardReceiver: "alease areceive close closed delivered dropped gmd_statistics lease lost pattern "
+        "receive receive_into receive_many sessions wait_for_sources",
+        ipcbus.Message: "ack array data first_gmd_sequence_number first_sequence_number flags fragment_info "
+        "gmd_incarnation gmd_sender gmd_sequence_number headers nack properties_block respond return_address "
+        "send_time_ns sequence_number source topic type view",
         ipcbus.Context: "close fileno process_events receiver respond source wildcard_receiver",
         ipcbus.EventQueue: "close closed dispatch dropped statistics",
     }
     for kind, names in face.items():
         assert [name for name in dir(kind) if not name.startswith("_")] == names.split(), kind
         assert not [name for name in dir(kind) if "cython" in name], kind
+
+
+def test_an_application_cannot_make_a_message_without_an_origin() -> None:
+    with pytest.raises(TypeError, match="comes from a receiver"):
+        ipcbus.Message()

@@ -209,6 +209,6 @@ def test_what_is_not_bytes_like_is_named_with_its_topic_place_and_cure(bus: Bus)
         source.send(5)
     text = "^topic 't': message 2 of send_many: 'bad' is of type str, .*encode it first.* Messages sent before it: 2$"
     with pytest.raises(TypeError, match=text):
-        source.send_many([b"a", b"b", "bad", b"c"], flush=True)
+        source.send_many([b"a", b"b", "bad", b"c"], flush=True)  # type: ignore[list-item]
     assert taker.data(2) == [b"a", b"b"]
     assert source.sequence_number == 1

@@ -65,9 +65,9 @@ def test_options_of_both_scopes_may_be_given(bus: Bus) -> None:
     with pytest.raises(ipcbus.ConfigError, match="resolver_no_source_linger_timeout"):
         context.wildcard_receiver("a", resolver_no_source_linger_timeout=-1)
     with pytest.raises(ipcbus.ConfigError, match="belongs to scope source"):
-        context.wildcard_receiver("a", transport="lbtipc")
+        context.wildcard_receiver("a", transport="lbtipc")  # type: ignore[call-arg]
     with pytest.raises(ipcbus.ConfigError, match="belongs to scope wildcard_receiver"):
-        context.receiver("a", resolver_no_source_linger_timeout=5)
+        context.receiver("a", resolver_no_source_linger_timeout=5)  # type: ignore[call-arg]
 
 
 def test_others_see_pattern_and_counters(bus: Bus) -> None:

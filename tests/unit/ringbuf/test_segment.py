@@ -58,16 +58,18 @@ def test_permissions_do_not_depend_on_the_umask(name: str, umask: int, mode: int
     assert stat.S_IMODE(status(name).st_mode) == mode
 
 
-def test_group_gets_the_object_and_may_write(name: str) -> None:
+@pytest.mark.parametrize("number", [False, True])
+def test_group_gets_the_object_and_may_write(name: str, number: bool) -> None:
     gid = os.getegid()
-    make(name, group=grp.getgrgid(gid).gr_name)
+    make(name, group=str(gid) if number else grp.getgrgid(gid).gr_name)
     assert stat.S_IMODE(status(name).st_mode) == 0o660
     assert status(name).st_gid == gid
 
 
-def test_unknown_group_is_refused_and_nothing_is_left(name: str) -> None:
-    with pytest.raises(SegmentRefused, match=f"{name} cannot be given to group 'no such group'.*group that exists"):
-        make(name, group="no such group")
+@pytest.mark.parametrize("group", ["no such group", "9" * 30])
+def test_unknown_group_is_refused_and_nothing_is_left(name: str, group: str) -> None:
+    with pytest.raises(SegmentRefused, match=f"{name} cannot be given to group '{group}'.*group that exists"):
+        make(name, group=group)
     assert not (segment.ROOT / name).exists()
 
 

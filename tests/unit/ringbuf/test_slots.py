@@ -116,6 +116,15 @@ def test_lock_is_held_from_the_first_step_to_the_last(channel: OwnedChannel, dom
     assert {step.split(":")[0] for step in seen} == {"claim", "join", "leave", "reclaim", "reset"}
 
 
+def test_the_locks_of_a_table_are_those_of_other_readers(channel: OwnedChannel, domain: str, opened: ExitStack) -> None:
+    assert channel.slots.locks() == []
+    here, there = table(domain, opened), table(domain, opened)
+    here.claim(who(1), 0)
+    there.claim(who(2), 0)
+    assert channel.slots.locks() == [(channel.fd, 1), (channel.fd, 2)]
+    assert [byte for _, byte in here.locks()] == [2]
+
+
 def test_live_slots_are_never_reclaimed(channel: OwnedChannel, domain: str, opened: ExitStack) -> None:
     own, other = table(domain, opened), table(domain, opened)
     joining = own.claim(who(), 1)

@@ -24,6 +24,7 @@ TIMES = [
 NEEDED = {
     **{"monitor": ["--log", "-"], "pub": ["t", "x"], "replay": [__file__], "record": ["t", "--to", "archive"]},
     "demo-receiver": ["t"],
+    "bench-receiver": ["t", "--trips", "1"],
 }
 
 

@@ -16,7 +16,7 @@ from ipcbus.stats.serialization import to_plain
 from ipcbus_tools import json_schemas
 from ipcbus_tools.commands import delay_command, info_command, stats_command
 from ipcbus_tools.commands.archive_export_command import Export
-from ipcbus_tools.commands.gmd_agent_command import ResendResult
+from ipcbus_tools.commands.gmd_agent_command import ForgetResult, ResendResult
 from ipcbus_tools.doctor.diagnosis import Check, Diagnosis, Leftover, OtherLayout, Unreadable
 from ipcbus_tools.gmd_agent import AgentEvent
 from ipcbus_tools.pipeline.pipeline_output import (
@@ -58,8 +58,9 @@ EACH = pytest.mark.parametrize("name", json_schemas.DOCUMENTS)
 SESSION = TRADING.session(SLOW)
 OVER_UDP = UDP.session(FEED)
 AREA = AreaInfo(
-    *("/gmd/gateway/orders/receiver", "receiver", "settlement", "orders", "default", "00ff", "", 1, 2, 3, 4, None),
+    *("/gmd/gateway/orders/receiver", "receiver", "settlement", "orders", "default", "00ff", "", 1, 1, 2, 3, 4, None),
     missing=(NumberRange(1, 2),),
+    receivers=("settlement",),
     streams=(AreaStream("gateway", "00ff", 5, (NumberRange(7, 8),)),),
     damaged=0,
 )
@@ -117,6 +118,7 @@ RECORDED: dict[str, Any] = {
     "gmd-repair": to_plain(AreaRepair("/gmd", 1, 2, (NumberRange(1, 2),))),
     "gmd-agent": to_plain(AgentEvent(1, "opened", "/gmd", 2, 0, "2 pending")),
     "gmd-resend": to_plain(ResendResult("/gmd", 1, 2, 0)),
+    "gmd-forget": to_plain(ForgetResult("/gmd", "settlement", ("billing",), 2)),
     "gmd-purge": to_plain(AREA),
     "pipeline": to_plain(
         PipelineRun(

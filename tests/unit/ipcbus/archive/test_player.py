@@ -17,7 +17,7 @@ from ipcbus.archive import Archive, Limits
 from ipcbus.archive.player import Player
 from ipcbus.wire.properties import pack
 from tests.kit.archives import Watch, lose_in_power_loss, made
-from tests.kit.recording import until
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

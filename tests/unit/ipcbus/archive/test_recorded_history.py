@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.archive import Archive, Log, block_steps, recorded_history
+from ipcbus import MessageType
+from ipcbus.archive import Archive, Log, block_steps, recorded_history, recorded_topics
 from ipcbus.archive.archive_layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.recorded_history import RecordedHistory, RecordedTopic
 from ipcbus.embedding import NUMBER_MAX
@@ -163,6 +164,31 @@ def test_a_loss_of_a_topic_before_it_began_again_says_nothing(writer: LogWriter,
     found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     begun(found)
     assert look(found, 2).first == NUMBER_MAX
+
+
+def event(writer: LogWriter, kind: int, topic: str = "a") -> None:
+    """A row of a beginning or an end."""
+    lose(writer, -1, 0, kind, topic)
+
+
+@pytest.mark.parametrize("silent_s", [0, 3600])
+@pytest.mark.parametrize("kind", [MessageType.BOS, MessageType.EOS], ids=["BOS", "EOS"])
+def test_a_recorder_that_has_nothing_after_the_beginning_or_end_of_the_topic_is_waited_for_shortly(
+    writer: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent_s: float, kind: int
+) -> None:
+    """It may have joined the topic just now, or join it again after an eviction."""
+    monkeypatch.setattr(recorded_history, "_SILENT_S", silent_s)
+    recorded_topics.note(Archive(tmp_path), "s", ["a"], pattern=False, flush_s=0)
+    add(writer, 0, 5)
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    begun(found)
+    event(writer, kind, "b")
+    assert look(found, 5).grows
+    event(writer, kind)
+    assert look(found, 5).grows == (silent_s > 0)
+    add(writer, 10, 1)
+    assert all_from(found, 5) == [10]
+    assert look(found, 11).grows
 
 
 def test_a_step_reads_a_bounded_part_and_returns_a_bounded_number(

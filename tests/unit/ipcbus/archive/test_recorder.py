@@ -15,7 +15,8 @@ from ipcbus.archive import Archive, Limits
 from ipcbus.archive.archive_layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.record_buffer import RecordBuffer
 from ipcbus.archive.recorder import Recorder, union
-from tests.kit.recording import accounted, losses, messages, rows_of, until, values, written
+from tests.kit.recording import accounted, losses, messages, rows_of, values, written
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,8 @@ import ipcbus
 from ipcbus import StorageError
 from ipcbus.archive import Archive, Limits, LogWriter, Recorder
 from tests.kit.disks import FaultyDisk
-from tests.kit.recording import accounted, rows_of, until, values, written
+from tests.kit.recording import accounted, rows_of, values, written
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

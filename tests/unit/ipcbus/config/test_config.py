@@ -60,6 +60,12 @@ def test_values_of_other_scopes_are_not_mixed_in() -> None:
     assert config.values("context").context_name == "feed"
 
 
+def test_options_of_a_wildcard_receiver_and_of_its_receivers() -> None:
+    config = Config({"receiver": {"ordered_delivery": -1}})
+    receivers, wildcard = config.wildcard_values({"pattern_type": "regex", "receive_queue_maximum": 7})
+    assert (receivers.ordered_delivery, receivers.receive_queue_maximum, wildcard.pattern_type) == (-1, 7, "regex")
+
+
 def test_repr_names_what_was_set() -> None:
     assert repr(Config.load({"source": {"transport": "LBT-SMX"}})) == "Config({'source': {'transport': 'lbtsmx'}})"
 
@@ -134,8 +140,8 @@ def test_refused_value_names_option_scope_and_value() -> None:
     assert override_refusal("context", thread_cpu="2") == (
         "option thread_cpu (scope context) = '2': it must be a whole number from -1 to 1023, not of type str"
     )
-    assert override_refusal("source", transport="tcp") == (
-        "option transport (scope source) = 'tcp': it must be one of lbtipc, lbtsmx, lbtru, lbtrm"
+    assert override_refusal("source", transport="udp") == (
+        "option transport (scope source) = 'udp': it must be one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp"
     )
 
 

@@ -99,7 +99,7 @@ def test_half_a_line(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "cure"),
     [
-        ("source transport tcp", "it must be one of lbtipc, lbtsmx, lbtru, lbtrm"),
+        ("source transport udp", "it must be one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp"),
         ("receiver ordered_delivery 2", "from -1 to 1"),
         ("receiver ordered_delivery one", "from -1 to 1"),
         ("receiver ordered_delivery \u0661", "from -1 to 1"),

@@ -16,7 +16,7 @@ def test_names_are_names() -> None:
 
 def test_the_ones_that_files_often_hold() -> None:
     assert {"resolver_cache", "request_tcp_port_low", "fd_management_type"} <= WITHOUT_EFFECT["context"]
-    assert {"ume_late_join", "transport_tcp_port", "transport_lbtrm_tgsz"} <= WITHOUT_EFFECT["source"]
+    assert {"ume_late_join", "transport_tcp_coalesce_threshold", "transport_lbtrm_tgsz"} <= WITHOUT_EFFECT["source"]
     assert {"use_hotlink", "transport_lbtrm_preactivity_timeout"} <= WITHOUT_EFFECT["receiver"]
     assert "queue_enqueue_notification" in WITHOUT_EFFECT["event_queue"]
     assert "receiver_create_callback" in WITHOUT_EFFECT["wildcard_receiver"]

@@ -42,3 +42,9 @@ def test_an_option_that_cannot_be_set_is_refused_with_the_cure(name: str, value:
 
 def test_values_are_returned_as_the_options_store_them() -> None:
     assert checked("source", {"transport": "LBT-SMX"}) == {"transport": "lbtsmx"}
+
+
+def test_none_is_the_default_where_an_option_says_so() -> None:
+    assert checked("receiver", {"history": None, "ordered_delivery": 1}) == {"ordered_delivery": 1}
+    with pytest.raises(ConfigError, match="option ordered_delivery .* = None"):
+        checked("receiver", {"ordered_delivery": None})

@@ -72,9 +72,9 @@ def test_int_refuses_out_of_range(value: int) -> None:
         ContextOptions.transport_lbtipc_datagram_max_size.check(value)
 
 
-@pytest.mark.parametrize("value", ["tcp", "", "lbtipc "])
+@pytest.mark.parametrize("value", ["udp", "", "lbtipc "])
 def test_choice_refuses(value: str) -> None:
-    with pytest.raises(Refused, match="one of lbtipc, lbtsmx, lbtru, lbtrm"):
+    with pytest.raises(Refused, match="one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp"):
         SourceOptions.transport.check(value)
 
 

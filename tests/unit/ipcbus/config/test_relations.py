@@ -32,7 +32,7 @@ def test_defaults_satisfy_it(relation: Relation) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=lambda each: f"{each.larger.name}-{each.smaller.name}")
 def test_it_refuses_and_names_both(relation: Relation) -> None:
-    text = complaint(relation.larger.minimum or 1, relation.smaller.maximum or 0, relation)
+    text = complaint(max(relation.larger.minimum or 0, 1), relation.smaller.maximum or 0, relation)
     for row in (relation.larger, relation.smaller):
         assert f"option {row.name} (scope {row.scope}) = " in text
     assert relation.reason in text
@@ -56,6 +56,15 @@ def test_a_zero_that_is_no_quantity_limits_nothing() -> None:
     assert complaint(0, 100_000, relation) == ""
     assert complaint(1, 0, relation) == ""
     assert complaint(1, 0, of(TIMEOUT, CHECK)) == ""
+
+
+def test_a_time_that_is_measured_limits_nothing() -> None:
+    backoff, ignore = (
+        ReceiverOptions.transport_lbtru_nak_backoff_interval,
+        SourceOptions.transport_lbtru_ignore_interval,
+    )
+    assert complaint(-1, 500, of(backoff, ignore)) == complaint(200, -1, of(backoff, ignore)) == ""
+    assert "less than 2 times" in complaint(200, 500, of(backoff, ignore))
 
 
 def test_strict() -> None:

@@ -82,6 +82,18 @@ def test_what_arrives_shows_the_time_too(ordered: int) -> None:
     assert [each for each in desk.feed(whole(3)) if each[0] == "lost"] == lost(1)
 
 
+def test_after_a_pause_a_gap_is_given_up_when_all_has_been_read(ordered: int) -> None:
+    """The loss check is overdue: the repair of the first gap may wait behind the message that opens the second one."""
+    desk = Desk(ordered=ordered, recovery_ns=100, loss_check_ns=10)
+    desk.feed(whole(0), whole(2))
+    desk.check()
+    given = desk.feed(whole(4), whole(1), after=500)
+    assert not [each for each in given if each[0] == "lost"]
+    assert {each for each in given + desk.seen} >= set(data(1, 2))
+    assert desk.check(after=99) == []
+    assert [each for each in desk.check(after=11) if each[0] == "lost"] == lost(3)
+
+
 def test_without_recovery_a_loss_is_told_before_the_message_behind_it(ordered: int) -> None:
     desk = Desk(ordered=ordered)
     assert desk.feed(whole(0), whole(3), whole(4)) == data(0) + lost(1, 2) + data(3, 4)
@@ -334,3 +346,34 @@ def test_forgotten_it_gives_back_what_it_held(ordered: int) -> None:
     assert desk.demux.no_topic == 1
     controller.forget()
     assert desk.budget.entries == 0
+
+
+def test_what_the_transport_knows_not_to_come_is_lost_at_once() -> None:
+    desk = Desk(recovery_ns=LONG)
+    assert desk.feed(whole(0), whole(2), whole(4)) == data(0)
+    desk.session.settle([(desk.topic, 3)], 1)
+    assert desk.seen[-2:] == [*lost(1), *data(2)]
+    desk.session.settle([(desk.topic, desk.topic.shown_below)], 1)
+    assert desk.seen[-2:] == [*lost(3), *data(4)]
+
+
+def test_numbers_that_the_source_says_beside_its_datagrams_are_not_shown_by_datagrams() -> None:
+    desk = Desk(recovery_ns=LONG)
+    desk.feed(whole(0), whole(2))
+    desk.topic.note_next_sequence(6, 0)  # 3 to 5 may still be on their way
+    assert desk.topic.shown_below == 3
+    desk.session.settle([(desk.topic, desk.topic.shown_below)], 1)
+    assert desk.seen[-2:] == [*lost(1), *data(2)]
+    assert desk.feed(whole(3), whole(4), whole(5)) == data(3, 4, 5)
+    desk.feed(info(8))
+    assert desk.topic.shown_below == 8
+
+
+def test_while_datagrams_are_on_their_way_nothing_is_lost_for_its_age() -> None:
+    desk = Desk(recovery_ns=LONG)
+    desk.feed(whole(0), whole(2))
+    desk.topic.put_off(LONG + 100)
+    desk.session.topics()[0].check(LONG + 99)
+    assert desk.seen[-1:] == data(0)
+    desk.session.topics()[0].check(LONG + 100)
+    assert desk.seen[-3:] == [*data(0), *lost(1), *data(2)]

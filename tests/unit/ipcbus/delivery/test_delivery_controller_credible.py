@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.kit.datagrams import info
+import pytest
+
+from tests.kit.datagrams import fragments, info
 from tests.kit.desk import Desk, Seen, data, lost, whole
 
 
@@ -84,6 +86,29 @@ def test_the_first_number_may_be_any_that_there_is() -> None:
     desk = Desk(floor=None)
     desk.demux.set_upstream(Known())
     assert desk.feed(whole(7)) == data(7)
+
+
+@pytest.mark.parametrize("infos", [1, 2])
+@pytest.mark.parametrize("floor", [None, 7])
+def test_so_it_may_after_sequence_number_info_that_came_first(floor: int | None, infos: int) -> None:
+    """Who joins in the middle is told the number of the next message, and gets that message."""
+    desk = Desk(floor=floor)
+    desk.demux.set_upstream(Known())
+    assert desk.feed(*[info(7)] * infos) == []
+    assert desk.feed(whole(7), whole(8)) == data(7, 8)
+    assert desk.feed(whole(8 ^ 1 << 38)) == []
+    assert desk.tally.malformed == 1
+
+
+@pytest.mark.parametrize("rest", [1, 2, 3, 4])
+@pytest.mark.parametrize("known", [False, True], ids=["floor is not known", "floor is known"])
+def test_so_may_that_after_the_rest_of_a_message_from_before(known: bool, rest: int) -> None:
+    """Who joins in the middle of a message in fragments gets the next message."""
+    desk = Desk(floor=8 - rest if known else None)
+    desk.demux.set_upstream(Known())
+    assert desk.feed(*fragments(3, bytes(50), 10)[-rest:]) == []
+    assert desk.feed(whole(8), whole(9)) == data(8, 9)
+    assert desk.tally.malformed == 0
 
 
 def test_sequence_number_info_is_held_to_the_same() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,9 +30,6 @@ class Notes:
     def __init__(self) -> None:
         self.asked: list[object] = []
 
-    def wake(self) -> None:
-        self.asked.append("wake")
-
     def room_available(self) -> None:
         self.asked.append("room_available")
 
@@ -54,8 +50,7 @@ class Stand:
 
     def __init__(self, maximum: int = 1000, drops: bool = False, **options: Any) -> None:  # noqa: ANN401
         self.notes = Notes()
-        self.sleepers: deque[object] = deque()
-        self.event_buffer = EventBuffer(maximum, drops, self.notes, self.sleepers, **options)
+        self.event_buffer = EventBuffer(maximum, drops, self.notes, **options)
         self.got: list[object] = []
         self.sink = self.make_sink(self.note)
 
@@ -321,15 +316,6 @@ def test_a_callback_may_close_the_shelf() -> None:
     stand.put(0, 1, sink=stand.make_sink(lambda message: stand.event_buffer.close()))
     assert stand.event_buffer.call_back(-1) == 1
     stand.balanced()
-
-
-def test_a_sleeper_is_woken_and_nobody_else() -> None:
-    stand = Stand()
-    stand.put(0)
-    assert stand.notes.asked == []
-    stand.sleepers.append("somebody")
-    stand.put(1)
-    assert stand.notes.asked == ["wake"]
 
 
 def test_too_many_are_told_of_once_a_crossing() -> None:

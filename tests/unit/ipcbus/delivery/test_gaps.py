@@ -150,3 +150,20 @@ def test_the_time_of_some_numbers_changes(steps: list[tuple[int, int]], first: i
     assert left == {number for number in missing if not first <= number <= last}
     assert all(gaps.fill(number) for number in sorted(missing))
     assert len(gaps) == 0
+
+
+def test_what_is_settled_is_due_and_what_a_recovery_fills_is_not(gaps: Gaps) -> None:
+    gaps.open(20, 25, NEVER)
+    gaps.settle(30)
+    assert ranges(gaps) == [(3, 5, 0), (6, 9, 0), (15, 15, 0), (20, 25, NEVER)]
+
+
+def test_a_range_that_is_not_all_below_is_not_settled(gaps: Gaps) -> None:
+    gaps.settle(9)
+    assert ranges(gaps) == [(3, 5, 0), (6, 9, 20), (15, 15, 30)]
+
+
+def test_nothing_is_due_before_the_time_until_which_it_is_put_off(gaps: Gaps) -> None:
+    gaps.open(20, 25, NEVER)
+    gaps.put_off(25)
+    assert ranges(gaps) == [(3, 5, 25), (6, 9, 25), (15, 15, 30), (20, 25, NEVER)]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus import MessageType
+from ipcbus import MessageFlag, MessageType
 from ipcbus.delivery.event_buffer import EventBuffer
 from ipcbus.delivery.gmd_gate import GmdGate
 from ipcbus.delivery.received_message import Origin, event, resent_message, whole_message
 from ipcbus.delivery.sink import Sink
+from ipcbus.wire import gmd_messages, topic_places
+from ipcbus.wire.resent_entries import checked
 
 if TYPE_CHECKING:
     from ipcbus import Message
@@ -38,6 +40,10 @@ class Keeper:
         self.events.append(message.type)
 
     def flush(self) -> None:
+        """Counted."""
+        self.flushes += 1
+
+    def flush_from_any_thread(self) -> None:
         """Counted."""
         self.flushes += 1
 
@@ -188,7 +194,7 @@ def test_deleted_messages_leave_the_queue() -> None:
 def test_deleted_messages_are_not_dispatched() -> None:
     got: list[int] = []
     keeper = Keeper()
-    waiting = EventBuffer(100, False, keeper, [])  # type: ignore[arg-type]
+    waiting = EventBuffer(100, False, keeper)  # type: ignore[arg-type]
     target = Sink(lambda message: got.append(message.gmd_sequence_number), 1, waiting)
     gate = GmdGate(target, None, keeper, keeper)
     gate.is_open, gate.next_number = True, 1
@@ -205,3 +211,23 @@ def test_a_message_sent_again_keeps_its_time() -> None:
     assert (message.gmd_sequence_number, message.send_time_ns, message.data) == (7, 1_600_000_000_123_456_789, b"value")
     assert (message.sequence_number, message.flags, message.headers) == (-1, 0x10000, ())
     assert resent_message(ORIGIN, 7, 5, (3, 4), b"", b"").first_sequence_number == 3
+
+
+def test_messages_that_came_again_pass_while_there_is_room() -> None:
+    stand = Stand(pulls=True)
+    packed = [
+        gmd_messages.entry(number, 5, 7, topic_places.pack(number, number), b"", b"%d" % number)
+        for number in range(1, 131)
+    ]
+    entries = checked(b"".join(packed), 0, 1, 131)
+    assert entries is not None
+    assert stand.gate.deliver_resent(entries, ORIGIN, 8) == 100  # the limit of the receiver
+    assert (len(entries), stand.gate.deliver_resent(entries, ORIGIN, 8)) == (30, 0)
+    message = stand.target.queue.popleft()
+    assert (message.gmd_sequence_number, message.data, message.sequence_number) == (1, b"1", -1)
+    assert message.flags == MessageFlag.GMD_RESEND
+    assert message.send_time_ns == 5
+    message.ack()
+    assert stand.gate.take_acks() == [(1, 1)]
+    assert stand.gate.deliver_resent(entries, ORIGIN, 7, without_limit=True) == 30
+    assert stand.target.queue[-1].sequence_number == 130

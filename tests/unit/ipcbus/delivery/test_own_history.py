@@ -80,6 +80,22 @@ def test_before_the_others_got_anything_it_simply_joins_them() -> None:
     assert len(desk.topic.sinks) == 2
 
 
+def test_what_the_others_got_before_the_promise_comes_from_its_own_history() -> None:
+    """From the first number on there is no gap: the others do not wait for the promise of their late join."""
+    desk = Desk()
+    desk.topic.begin_late_join(0)
+    assert desk.feed(whole(0), whole(1), whole(2)) == data(0, 1, 2)
+    later = Later(desk)
+    assert not later.history.advance(0)
+    assert desk.feed(whole(3)) == data(3)
+    desk.topic.promise(0, 4, 0)
+    later.history.controller.promise(0, 4, 0)
+    assert not later.history.advance(0)
+    assert later.again(0, 3)
+    desk.feed(whole(4))
+    assert later.seen == [("BOS",), *data(0, 1, 2, 3, 4)]
+
+
 def test_what_is_kept_is_bounded_and_asked_for() -> None:
     desk = Desk(waiting_max=3)
     desk.feed(*(whole(number) for number in range(5)))
@@ -91,6 +107,21 @@ def test_what_is_kept_is_bounded_and_asked_for() -> None:
     assert list(later.history.controller.missing()) == [(5, 19)]
     assert later.again(5, 19)
     assert later.seen == [("BOS",), *data(*range(20))]
+
+
+@pytest.mark.parametrize("kept", [3, 4])
+def test_what_is_kept_joins_the_queue_of_one_that_pulls_as_a_whole(kept: int) -> None:
+    """As the option `receive_queue_maximum` says, the limit of what waits is the limit of what is added."""
+    desk = Desk(waiting_max=3)
+    desk.feed(*(whole(number) for number in range(5)))
+    later = Later(desk)
+    later.history.sink = sink = Sink(None, 3)
+    later.history.controller.set_sinks([sink])
+    later.history.controller.promise(3, 5, 0)
+    later.history.advance(0)
+    desk.feed(*(whole(number) for number in range(5, 5 + kept)))
+    assert later.again(3, 4) == (kept <= 3)
+    assert [message.sequence_number for message in sink.queue] == [3, 4, *(range(5, 5 + kept) if kept <= 3 else ())]
 
 
 @pytest.mark.parametrize("ordered", [-1, 0])

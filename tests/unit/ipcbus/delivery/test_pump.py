@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus.delivery import pump as pumps
-from ipcbus.delivery.pump import HURRIED, OWN_THREAD, URGENT, Pump
+from ipcbus.delivery.pump import DESCRIPTOR, GUESTS, HURRIED, NETWORK, OWN_THREAD, TASKS, URGENT, Pump
+from ringbuf.layout import control_view
 from ringbuf.memory import Mapping
 from ringbuf.shared_words import SharedWords
 from tests.kit.bus import GIVE_UP_S
@@ -21,7 +22,20 @@ from tests.kit.sessions import Pair
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ipcbus.topic.topic_source import TopicSource
+    from ipcbus.transport.receiving_session import ReceivingSession
+
 MESSAGES = 600
+
+
+def received(domain: str, pump: Pump) -> tuple[Pair, ReceivingSession, TopicSource]:
+    """A pair with a session that the pump watches, and a source whose messages a receiver of the session gets."""
+    pair = Pair(domain)
+    session = pair.join()
+    source, advert = pair.topic("t")
+    pair.receive(session, advert, pair.sink())
+    pump.watch([session.demux])
+    return pair, session, source
 
 
 def test_messages_that_no_receiver_wants_leave_the_ring_as_fast_as_others(domain: str) -> None:
@@ -89,12 +103,8 @@ REASONS = [
     pumps.CLOSED,
     pumps.HURRIED,
     pumps.URGENT,
-    pumps.GUESTS,
-    pumps.TASKS,
-    pumps.DESCRIPTOR,
-    pumps.NETWORK,
     pumps.EVENTS,
-    pumps.SPLIT,
+    pumps.SPLIT_DESCRIPTOR,
 ]
 
 
@@ -123,9 +133,17 @@ def test_each_reason_sends_a_turn_to_python_until_it_is_taken_back(pump: Pump, r
     assert type(pump.turn(0)) is int
 
 
-def test_the_own_thread_that_waits_keeps_no_turn_from_running(pump: Pump) -> None:
-    pump.want(OWN_THREAD)
+@pytest.mark.parametrize("reason", [OWN_THREAD, TASKS, GUESTS])
+def test_the_own_thread_tasks_and_guests_that_wait_keep_no_turn_from_running(pump: Pump, reason: int) -> None:
+    pump.want(reason)
     assert type(pump.turn(0)) is int
+
+
+def test_in_a_split_context_a_guest_that_waits_may_want_to_call_back_itself() -> None:
+    pump = Pump(split=True)
+    pump.set_timer(FOREVER_NS)
+    pump.want(GUESTS)
+    assert type(pump.turn(0)) is float
 
 
 def test_a_timer_attention_and_an_error_send_a_turn_to_python(pump: Pump) -> None:
@@ -293,6 +311,57 @@ def test_records_and_kicks_alone_are_not_answered_in_python(sleeper: Sleeper) ->
     assert not sleeper.epoll.poll(0)
 
 
+def test_a_turn_looks_at_the_sockets_of_sessions_over_the_network(sleeper: Sleeper) -> None:
+    os.eventfd_write(sleeper.other, 1)
+    assert type(sleeper.pump.turn(0)) is int
+    assert not sleeper.heard
+    sleeper.pump.want(NETWORK)
+    while not sleeper.heard:
+        sleeper.pump.turn(0)
+    assert sleeper.heard == [(b"", True)]
+    sleeper.pump.unwant(HURRIED)
+    for _ in range(1000):
+        assert type(sleeper.pump.turn(0)) is int
+    assert len(sleeper.heard) == 1
+
+
+def test_what_sockets_bring_into_a_ring_is_delivered_by_the_turn_that_reads_them(domain: str, sleeper: Sleeper) -> None:
+    pump = sleeper.pump
+    pair, _, source = received(domain, pump)
+
+    def read(rung: bytes, readable: bool) -> None:
+        os.eventfd_read(sleeper.other)
+        source.send(b"", flush=True)
+
+    pump.sleep_on(sleeper.epoll.fileno(), sleeper.bell, sleeper.kick, sleeper.arm, read)
+    pump.want(NETWORK)
+    for _ in range(3):
+        os.eventfd_write(sleeper.other, 1)
+        while sleeper.epoll.poll(0):
+            delivered = pump.turn(0)
+        assert delivered > 0
+    pair.close()
+
+
+def test_sockets_that_wait_for_room_are_read_after_messages_though_they_are_not_readable(
+    domain: str, sleeper: Sleeper
+) -> None:
+    pump = sleeper.pump
+    pair, _, source = received(domain, pump)
+    heard: list[bool] = []
+    pump.sleep_on(
+        sleeper.epoll.fileno(), sleeper.bell, sleeper.kick, sleeper.arm, lambda _, readable: heard.append(readable)
+    )
+    pump.want(NETWORK)
+    source.send(b"", flush=True)
+    while not heard:
+        pump.turn(0)
+    for _ in range(1000):
+        pump.turn(0)
+    assert heard == [True]
+    pair.close()
+
+
 def test_what_else_a_sleep_hears_goes_to_python(sleeper: Sleeper) -> None:
     os.write(sleeper.ringer, b"dnd")
     assert sleeper.pump.turn(None) == math.inf
@@ -316,12 +385,55 @@ def test_a_thread_that_sleeps_is_woken_by_a_kick(sleeper: Sleeper) -> None:
     assert (found, pump.owner, pump.asleep) == ([math.inf], 0, False)
 
 
+def test_a_message_does_not_wait_for_what_the_doorbell_says(domain: str, sleeper: Sleeper) -> None:
+    pump = sleeper.pump
+    pair, _, source = received(domain, pump)
+    pump.turn(0)
+    found: list[float] = []
+    thread = threading.Thread(target=lambda: found.append(pump.turn(None)))
+    thread.start()
+    while not pump.asleep:
+        pass
+    source.send(b"", flush=True)
+    os.write(sleeper.ringer, b"nd")
+    thread.join(GIVE_UP_S)
+    assert (found, sleeper.heard) == ([1], [])
+    assert pump.turn(None) == math.inf
+    assert sleeper.heard == [(b"nd", False)]
+    assert not sleeper.epoll.poll(0)
+    pair.close()
+
+
+def test_a_wait_spins_instead_of_a_sleep_after_a_short_one(
+    sleeper: Sleeper, watching: tuple[Pump, SharedWords]
+) -> None:
+    _, words = watching
+    pump = sleeper.pump = Pump(linger_ns=int(GIVE_UP_S * 1e9))
+    pump.set_timer(FOREVER_NS)
+    pump.sleep_on(sleeper.epoll.fileno(), sleeper.bell, sleeper.kick, sleeper.arm, sleeper.answer)
+    pump.watch([], [words.watched(0)])
+
+    def look() -> int:
+        words.store64(0, 0)
+        return 1
+
+    pump.look = look
+    assert pump.turn(0.001) == 0
+    assert sleeper.armed == [True]
+    threading.Timer(0.001, words.store64, (0, 1)).start()
+    assert pump.turn(None) == 1
+    assert sleeper.armed == [True, False]
+
+
 def test_control_channels_are_armed_for_each_sleep(sleeper: Sleeper, watching: tuple[Pump, SharedWords]) -> None:
     _, words = watching
     sleeper.pump.watch([], [words.watched(0)])
     assert sleeper.pump.turn(0.001) == 0
-    assert sleeper.armed[:2] == [True, False]
-    assert sleeper.armed.count(True) == sleeper.armed.count(False)
+    assert set(sleeper.armed) == {True}  # what ends the sleep does not wait for the channels
+    sleeps = len(sleeper.armed)
+    for _ in range(3):
+        assert sleeper.pump.turn(0) == 0
+    assert sleeper.armed[sleeps:] == [False]  # once, in the first turn without a sleep
 
 
 def test_an_error_while_it_arms_leaves_the_pump_awake_and_free(
@@ -338,3 +450,99 @@ def test_an_error_while_it_arms_leaves_the_pump_awake_and_free(
     with pytest.raises(KeyboardInterrupt):
         sleeper.pump.turn(None)
     assert (sleeper.pump.owner, sleeper.pump.asleep) == (0, False)
+
+
+@pytest.fixture
+def watched(sleeper: Sleeper) -> Sleeper:
+    """Its descriptor is watched, and there is nothing to do."""
+    sleeper.pump.want(DESCRIPTOR)
+    assert sleeper.pump.turn(0) == 0
+    assert not readable(sleeper)
+    return sleeper
+
+
+def readable(sleeper: Sleeper) -> bool:
+    """Whether the descriptor asks for a turn."""
+    return bool(sleeper.epoll.poll(0))
+
+
+def answer_all(sleeper: Sleeper) -> None:
+    """Makes turns until the descriptor asks for none; a turn does not look at it each time."""
+    while readable(sleeper):
+        sleeper.pump.unwant(HURRIED)
+        sleeper.pump.turn(0)
+
+
+def test_a_kick_and_a_ring_for_records_are_forgotten_without_python(watched: Sleeper) -> None:
+    os.eventfd_write(watched.kick, 1)
+    os.write(watched.ringer, b"dd")
+    assert readable(watched)
+    answer_all(watched)
+    assert watched.heard == []
+
+
+def test_what_only_python_answers_keeps_the_descriptor_readable_until_python_has_run(watched: Sleeper) -> None:
+    os.write(watched.ringer, b"dn")
+    while not watched.heard:
+        assert readable(watched)
+        watched.pump.turn(0)
+    assert watched.heard == [(b"dn", False)]  # which hurries
+    assert readable(watched)
+    assert type(watched.pump.turn(0)) is float
+    watched.pump.unwant(HURRIED)
+    watched.pump.arm_descriptor()
+    answer_all(watched)
+
+
+def test_a_descriptor_is_readable_while_a_session_has_messages(domain: str, sleeper: Sleeper) -> None:
+    pump = sleeper.pump
+    pair, _, source = received(domain, pump)
+    pump.want(DESCRIPTOR)
+    answer_all(sleeper)
+    pump.turn(0)
+    sleeps = [pump.armed]
+    for _ in range(MESSAGES):
+        source.send(b"", flush=True)
+    assert 0 < pump.turn(0) < MESSAGES
+    assert readable(sleeper)
+    sleeps.append(pump.armed)  # the source need not ring
+    answer_all(sleeper)
+    assert len(pair.got) == MESSAGES + 1  # the beginning too
+    sleeps.append(pump.armed)
+    pump.unwant(DESCRIPTOR)
+    pump.turn(0)
+    sleeps.append(pump.armed)
+    assert sleeps == [True, False, True, False]
+    pair.close()
+
+
+def test_a_source_that_has_rung_finds_the_context_armed_again(domain: str, sleeper: Sleeper) -> None:
+    pump = sleeper.pump
+    pair, session, source = received(domain, pump)
+    header = control_view(pair.sending.channel.control.view())[0]
+    pump.want(DESCRIPTOR)
+    answer_all(sleeper)
+    pump.turn(0)
+    shown = [int(header["parked"])]
+    for _ in range(2):
+        source.send(b"", flush=True)
+        shown.append(int(header["parked"]))
+        os.write(sleeper.ringer, b"d")  # as the session does
+        answer_all(sleeper)
+        shown.append(int(header["parked"]))
+    armed = 1 << session.datagram_source.index
+    assert shown == [armed, 0, armed, 0, armed]
+    pair.close()
+
+
+@pytest.mark.parametrize("waiting", [TASKS, GUESTS])
+def test_tasks_and_guests_hear_of_what_a_turn_delivers(domain: str, pump: Pump, waiting: int) -> None:
+    pair, _, source = received(domain, pump)
+    heard: list[bool] = []
+    pump.delivered = lambda: heard.append(True)
+    pump.want(waiting)
+    pump.turn(0)
+    assert heard == []
+    source.send(b"", flush=True)
+    assert pump.turn(0) == len(heard) == 1
+    pair.close()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipcbus import MessageFlag, MessageType
-from ipcbus.delivery.received_message import Origin, whole_message
+from ipcbus.delivery.received_message import Origin, resent_message, whole_message
 from ipcbus.delivery.sink import Sink
 from ipcbus.wire.properties import pack
 from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST
@@ -134,3 +134,11 @@ def test_its_header_counts_as_bytes() -> None:
 def test_other_messages_have_no_number() -> None:
     message = whole_message(Origin("t", "LBT-IPC:1:1"), b"v", 3, 3, 0, 0, None)
     assert message.gmd_sequence_number == 0
+
+
+def test_a_message_of_an_earlier_session_says_so() -> None:
+    origin = Origin("t", "LBT-IPC:1:1")
+    before = resent_message(origin, 17, 5, None, b"", b"value")
+    assert (before.sequence_number, before.gmd_sequence_number) == (-1, 17)
+    assert repr(before) == "<Message 't' GMD 17 of an earlier session, of 5 bytes from LBT-IPC:1:1>"
+    assert repr(resent_message(origin, 17, 5, (3, 3), b"", b"value")) == "<Message 't' 3 of 5 bytes from LBT-IPC:1:1>"

@@ -124,6 +124,54 @@ def test_a_late_join_without_promise_gives_nothing_twice_in_order_of_arrival() -
     assert missing(second) == [(4, 5)]
 
 
+def test_what_came_from_below_the_first_live_number_is_not_given_twice_in_order_of_arrival() -> None:
+    first = stay(-1, floor=5)
+    first.topic.begin_late_join(0)
+    assert first.feed(whole(3), whole(5)) == data(3, 5)  # 3 was on its way when the receivers joined
+    second = next_stay(first, floor=7, ordered=-1)
+    second.topic.promise(2, 7, 0)
+    assert missing(second) == [(2, 2), (4, 4)]
+
+
+def test_in_order_a_late_join_goes_on_behind_what_was_delivered_without_promise() -> None:
+    first = stay(floor=1)
+    first.topic.begin_late_join(0)
+    assert first.feed(whole(0), whole(1)) == data(0, 1)  # 0 was on its way when the receivers joined
+    second = next_stay(first, floor=4)
+    assert missing(second) == []
+    second.topic.note_next_sequence(4, 0)
+    third = next_stay(second, floor=5)
+    assert missing(third) == [(2, 3)]
+    assert again(third, whole(2), whole(3)) == data(2, 3)
+
+
+@BOTH
+def test_a_history_given_up_without_promise_is_not_reported_lost_twice(ordered: int) -> None:
+    first = stay(ordered, floor=3)
+    first.topic.begin_late_join(0)
+    first.topic.give_up_oldest()
+    assert first.seen[-3:] == lost(0, 1, 2)
+    second = next_stay(first, floor=3, ordered=ordered)
+    assert second.feed(whole(3)) == data(3)
+    assert second.topic.settled
+    assert missing(second) == []
+
+
+def test_what_came_without_promise_is_not_reported_lost_when_the_next_stay_begins() -> None:
+    first = stay(-1, floor=5)
+    first.topic.begin_late_join(0)
+    assert first.feed(whole(3)) == data(3)
+    left_off = first.topic.leave_off()
+    assert left_off is not None
+    second = Desk(floor=7, ordered=-1)
+    second.topic.go_on(left_off)
+    second.topic.begin_late_join(0)
+    second.topic.give_up_oldest()  # too much waits in another topic
+    second.topic.miss_again(left_off)
+    assert second.seen[-3:] == lost(0, 1, 2)
+    assert missing(second) == [(4, 4)]
+
+
 def test_a_late_join_with_promise_goes_on_as_off_transport_recovery() -> None:
     first = stay(floor=5)
     first.topic.begin_late_join(0)
@@ -137,3 +185,17 @@ def test_a_late_join_with_promise_goes_on_as_off_transport_recovery() -> None:
 
 def test_a_stay_that_does_not_know_its_first_number_leaves_nothing_off() -> None:
     assert Desk(floor=None).topic.leave_off() is None
+
+
+@BOTH
+def test_an_own_history_without_promise_still_waits_for_all_below_its_first_live_message(ordered: int) -> None:
+    first = Desk(floor=None, ordered=ordered)
+    first.topic.begin_history(5, 0)
+    first.topic.note_next_sequence(7, 0)  # the others lost 4 to 6, so the first live message is 7
+    left_off = first.topic.leave_off()
+    assert left_off is not None
+    second = Desk(floor=None, ordered=ordered)
+    second.topic.go_on_with_history(left_off, 0, 0)
+    assert second.topic.live_floor == 5
+    second.topic.promise(3, 7, 0)
+    assert missing(second) == [(3, 6)]

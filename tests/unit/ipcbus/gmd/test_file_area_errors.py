@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.errors import GmdError, StorageError, StorageFull
+from ipcbus.errors import GmdAreaFull, GmdError, StorageError, StorageFull
+from ipcbus.gmd.area_identity import gmd_errors
+from ipcbus.storage.files import typed_errors
 from tests.kit.disks import CutOff
 from tests.kit.gmd_areas import disk, opened, pending, save, value
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ipcbus.gmd.file_area import FileArea
     from tests.kit.disks import FaultyDisk
 
@@ -111,3 +116,10 @@ def test_cut_off_at_each_operation(durability: str) -> None:
             break
         cut_at += 1
     assert cut_at > 80
+
+
+def test_a_full_disk_is_an_error_with_cures_of_an_area(tmp_path: Path) -> None:
+    with pytest.raises(GmdAreaFull, match=r"another disk \(ipc_gmd_directory\).*gmd_delete") as failure, gmd_errors():
+        with typed_errors(tmp_path, "write"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    assert "retain_bytes" not in str(failure.value)

@@ -8,6 +8,7 @@ from ipcbus.errors import GmdAreaFull, GmdError
 from ipcbus.gmd.delivery_modes import ALL, SOME
 from ipcbus.gmd.memory_area import MemoryArea
 from ipcbus.gmd.sender_area import SavedMessage
+from tests.kit.gmd_areas import entries
 
 
 def area(max_size: int = 0) -> MemoryArea:
@@ -20,19 +21,19 @@ def test_messages_are_saved_and_released() -> None:
     assert some.load(3) == SavedMessage(3, ALL, 0, 12, b"", b"xx")
     some.release(2, 3)
     assert some.load(3) is None
-    assert [each.number for each in some.load_range(1, 1 << 60, 1 << 20)] == [1, 4]
-    assert [each.number for each in some.load_range(4, 4, 0)] == [4]
+    assert [each.number for each in entries(some)] == [1, 4]
+    assert [each.number for each in entries(some, 4, 4, 0)] == [4]
     some.release(1, 1 << 60)
     assert (some.size, some.last_number) == (0, 4)
     assert some.save(SOME, 5, 6, b"hh", b"v") == 5
 
 
-def test_load_range_ends_at_the_sum_of_bytes() -> None:
+def test_entries_end_at_the_sum_of_bytes() -> None:
     some = area()
     for _ in range(5):
         some.save(ALL, 0, 0, b"12", b"345")
-    assert [each.number for each in some.load_range(2, 5, 10)] == [2, 3]
-    assert [each.number for each in some.load_range(2, 5, 9)] == [2]
+    assert [each.number for each in entries(some, 2, 5, 96)] == [2, 3]
+    assert [each.number for each in entries(some, 2, 5, 95)] == [2]
 
 
 def test_a_full_area_refuses_exactly() -> None:

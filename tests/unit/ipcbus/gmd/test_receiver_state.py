@@ -4,6 +4,7 @@ from ipcbus.gmd.delivery_modes import ALL, SOME
 from ipcbus.gmd.gmd_settings import FOREVER_NS, ReceiverSettings
 from ipcbus.gmd.receiver_state import Verdict
 from ipcbus.wire import gmd_messages
+from ipcbus.wire.resent_entries import ResentEntries
 from tests.kit.gmd_models import ModelReceiverArea, SenderDisk
 from tests.kit.gmd_pair import MS, SECOND, Receiver, Source
 
@@ -29,7 +30,7 @@ def test_a_loss_at_the_end_is_asked_for() -> None:
     source.run()
     source.send()
     source.send(to=())
-    source.topic_number += 1  # a message without a guarantee
+    source.send_plain()
     one.lost(1, 2)
     source.run()
     assert one.take() == [1, -2, (2, 2)]
@@ -43,7 +44,7 @@ def test_best_effort_messages_keep_their_place() -> None:
     source.send(to=())
     one.lost(0, 0)
     one.live(0, 1)
-    source.topic_number += 1
+    source.send_plain()
     source.send()
     one.live(0, 3)
     source.run()
@@ -58,8 +59,7 @@ def test_what_does_not_fit_is_asked_for_again() -> None:
     for _ in range(4):
         source.send()
     assert one.machine.dropped == 2
-    source.topic_number += 1
-    one.live(0, source.topic_number)
+    one.live(0, source.send_plain())
     source.run()
     assert one.take() == [-1, 2, 3, -4, -5, (5, 5)]
     assert source.sender.pending == 0
@@ -232,7 +232,7 @@ def test_a_plain_source_passes() -> None:
     one = Receiver(source)
     one.live(0, 0)
     one.lost(1, 1)
-    one.machine.receive(gmd_messages.Registered(5, 1, gmd_messages.NOT_GUARANTEED, 0, 0, 0, ""), 0)
+    one.machine.receive(gmd_messages.Registered(5, 1, gmd_messages.NOT_GUARANTEED, 0, 0, 0, 0, ""), 0)
     one.drain()
     assert one.take() == [0, (1, 1)]
     assert one.machine.is_plain
@@ -254,12 +254,16 @@ def test_the_end_of_a_session_delivers_what_is_in_order() -> None:
     source.send()
     one.machine.end()
     one.drain()
-    assert one.take() == [(0, 0), 0]
+    assert one.take() == [0]  # the lost message comes again
     one.machine.detach()
     assert one.machine.leave() == gmd_messages.leave(5, 1)
     assert one.machine.offer(0, 9, 9, 1, None) is Verdict.DELIVER
     assert one.machine.offer(3, 9, 9, 1, None) is Verdict.DROP
-    assert one.machine.loss(9, 9) is Verdict.DELIVER
+    assert one.machine.loss(9, 9) is Verdict.HELD
+    assert one.machine.turn(source.now_ns, lambda _: True) == source.now_ns + 300 * SECOND
+    one.machine.turn(source.now_ns + 300 * SECOND, lambda _: True)
+    one.drain()
+    assert one.take() == [(0, 0), (9, 9)]  # nobody has sent them again
 
 
 def test_a_leaving_receiver_is_waited_for() -> None:
@@ -283,7 +287,9 @@ def test_requests_are_repeated_and_limited() -> None:
         source.save(SOME)
     source.send()
     source.run(40)
-    assert 0 < one.machine._ready_bytes < 15
+    assert 0 < one.machine._ready.bytes < 15
+    one.turn()
+    assert one.due == source.now_ns + MS  # there may be room then
     one.reads = True
     source.run(60)
     assert one.take() == [*range(-1, -13, -1), 13]
@@ -361,6 +367,52 @@ def test_deleted_messages_that_wait_are_not_delivered() -> None:
     assert one.take() == [2, "1-1"]
 
 
+def run_of_five(source: Source, receiver: Receiver) -> ResentEntries:
+    """Five messages wait in the machine of a receiver, in one piece; it has got the first two."""
+    source.run()
+    for _ in range(5):
+        source.send(to=())
+    source.send()
+    receiver.reads = False
+    source.run()
+    found = receiver.machine.take()
+    assert isinstance(found, ResentEntries)
+    assert [found.pop().number, found.pop().number] == [1, 2]
+    receiver.reads = True
+    return found
+
+
+def test_deleted_messages_leave_a_run_that_waits() -> None:
+    source = Source()
+    one = Receiver(source)
+    left = run_of_five(source, one)
+    source.sender.delete(1, 3)
+    one.reads = False
+    source.run()
+    assert len(left) == 0  # whoever delivers them goes on with what is left
+    one.reads = True
+    one.drain()
+    assert one.take() == [-4, -5, 6, "1-3"]
+    assert one.machine._ready.bytes == 0
+
+
+def test_what_is_left_of_a_run_comes_again_in_the_next_session() -> None:
+    source = Source()
+    one = Receiver(source)
+    left = run_of_five(source, one)
+    one.machine.detach()
+    assert len(left) == 0  # whoever delivers them stops
+    two = Receiver(source, streams=one.streams)
+    source.receivers.remove(one)
+    source.run()
+    source.run()
+    assert two.take() == [-3, -4, -5, -6]
+    one.machine.acknowledge(1, 2)
+    source.run()
+    source.later(SECOND)
+    assert source.sender.pending == 0
+
+
 def test_area_of_the_receiver_knows_more_than_a_source_that_lost_its_tail() -> None:
     source = Source()
     area = ModelReceiverArea()
@@ -405,3 +457,115 @@ def test_an_answer_of_the_session_before_does_not_take_the_stream_back() -> None
     source.run()
     assert now.take() == [1]
     assert source.sender.pending == 0
+
+
+def test_what_another_session_of_the_source_brought_meanwhile_is_not_forgotten() -> None:
+    source = Source()
+    one = Receiver(source)
+    source.run()
+    source.send()
+    source.run()
+    two = Receiver(source, streams=one.streams)
+    source.receivers.remove(one)
+    two.holds_answers = True
+    source.run()
+    source.send(to=(one,))  # after the answer, and before it comes
+    assert one.take() == [1, 2]
+    two.holds_answers = False
+    two.read_answers()
+    source.run()
+    source.send()
+    source.run()
+    assert two.take() == [3]
+    assert one.area.recorded["gateway", 77].floor == 3
+    assert source.sender.pending == 0
+
+
+def ended(one: Receiver) -> None:
+    """The session of a receiver ends."""
+    one.machine.end()
+    one.drain()
+    one.machine.detach()
+    one.machine.has_losses = one.drain
+
+
+def test_what_comes_again_in_the_next_session_was_not_lost() -> None:
+    source = Source()
+    one = Receiver(source)
+    source.run()
+    source.send()
+    source.send(to=())
+    source.send_plain()
+    source.send(to=())
+    source.send()
+    one.lost(1, 3)
+    ended(one)
+    assert one.take() == [1]
+    source.open()
+    two = Receiver(source, streams=one.streams)
+    source.send(to=())
+    source.send()
+    source.run()
+    assert two.take() == [-2, -3, -4, -5, -6]
+    assert one.take() == [(2, 2)]
+    assert not one.machine.withholds
+    assert one.streams.of("gateway", 77).withholding == []
+
+
+def test_a_session_that_ends_after_the_next_one_began_reports_what_did_not_come_again() -> None:
+    source = Source()
+    one = Receiver(source)
+    source.run()
+    source.send(to=())
+    source.send_plain()
+    source.open()
+    two = Receiver(source, streams=one.streams)
+    source.run()
+    assert two.take() == [-1]
+    one.lost(0, 1)
+    assert one.take() == [(1, 1)]
+    one.lost(2, 2)
+    ended(one)
+    assert one.take() == [(2, 2)]
+    assert not one.machine.withholds
+
+
+def test_losses_wait_while_a_source_sends_again() -> None:
+    source = Source()
+    one = Receiver(source)
+    source.run()
+    source.send(to=())
+    one.lost(0, 0)
+    ended(one)
+    source.open()
+    two = Receiver(source, streams=one.streams)
+    two.reads = False
+    two.machine.turn(source.now_ns, two._to_source)
+    source.sender.turn(source.now_ns, source._to_receiver)
+    assert two.machine.stream is one.machine.stream
+    later = source.now_ns + 600 * SECOND
+    assert one.machine.turn(source.now_ns, lambda _: True) == source.now_ns + 300 * SECOND
+    assert one.machine.turn(later, lambda _: True) == later + SECOND
+    source.run()
+    assert one.take() == []
+
+
+def test_what_a_session_lost_may_come_again_though_its_first_answer_came_late() -> None:
+    source = Source()
+    one = Receiver(source)
+    one.holds_answers = True
+    one.machine.has_losses = one.drain
+    source.run()
+    source.send(to=())
+    source.send_plain()
+    source.open()
+    two = Receiver(source, streams=one.streams)
+    two.machine.turn(source.now_ns, two._to_source)
+    source.sender.turn(source.now_ns, source._to_receiver)
+    assert two.machine.stream is not None
+    one.read_answers()
+    one.lost(0, 1)
+    assert one.take() == []
+    source.run()
+    assert two.take() == [-1]
+    assert one.take() == [(1, 1)]

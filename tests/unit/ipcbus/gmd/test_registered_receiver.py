@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 from ipcbus.gmd.delivery_modes import ALL
 from ipcbus.gmd.expected_names import ExpectedName
 from ipcbus.gmd.gmd_settings import SenderSettings
+from ipcbus.gmd.message_places import MessagePlaces
 from ipcbus.gmd.registered_receiver import RegisteredReceiver, ResentBuilder
-from ipcbus.wire import gmd_messages
+from ipcbus.wire import gmd_messages, topic_places
 from ipcbus.wire.gmd_messages import ResendRequest, Resent
 from tests.kit.gmd_models import ModelSenderArea, SenderDisk
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-SETTINGS = SenderSettings(piece_bytes=150)
+SETTINGS = SenderSettings(piece_bytes=192)
 
 
 class Sent:
@@ -33,15 +34,18 @@ class Sent:
 
 def make(count: int) -> tuple[ModelSenderArea, RegisteredReceiver, ResentBuilder, list[int]]:
     area = ModelSenderArea(SenderDisk())
+    places = MessagePlaces(area, 3)
+    places.begin_sending()
     for _ in range(count):
         area.save(ALL, 0, 5, b"h", b"x" * 20)
     name = ExpectedName(1, "one", 0)
     name.owed.add(1, count)
     damaged: list[int] = []
+    places.correct(2, topic_places.pack(6, 7))
     return (
         area,
         RegisteredReceiver("peer", 5, 9, name, 0),
-        ResentBuilder(area, {2: (6, 7)}.get, damaged.append),
+        ResentBuilder(area, places.run, damaged.append),
         damaged,
     )
 
@@ -105,8 +109,9 @@ def test_a_channel_without_room() -> None:
     assert [type(each).__name__ for each in sent.messages] == ["Registered", "Delete", "Resent"]
     found = sent.messages[-1]
     assert isinstance(found, Resent)
-    assert found.entries[0] == (1, 5, None, b"h", b"x" * 20)
-    assert found.entries[1].topic_numbers == (6, 7)
+    one, two = found.entries
+    assert one == (1, 5, 3, None, b"h", b"x" * 20)
+    assert two.topic_numbers == (6, 7)
 
 
 def test_a_damaged_copy_is_passed_over() -> None:

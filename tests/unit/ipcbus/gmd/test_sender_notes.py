@@ -22,7 +22,7 @@ def test_any_bytes_are_a_note_or_none(kind: int, rest: bytes) -> None:
 
 @given(U32, st.integers(0, 2**16 - 1), RANGES, st.text(min_size=1, max_size=9, alphabet="ab\u00e4"))
 def test_notes(name_id: int, error: int, ranges: list[tuple[int, int]], name: str) -> None:
-    for kind in (sender_notes.EXPECT, sender_notes.ACK, sender_notes.FAIL):
+    for kind in (sender_notes.EXPECT, sender_notes.ACK, sender_notes.FAIL, sender_notes.SKIP):
         note = Note(kind, name_id, error, tuple(ranges))
         assert sender_notes.decode(sender_notes.encode(note)) == note
     named = Note(sender_notes.NAME, name_id, 0, (), name, 2)

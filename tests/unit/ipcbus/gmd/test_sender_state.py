@@ -194,6 +194,23 @@ def test_a_restarted_source_goes_on() -> None:
     assert source.sender.pending == 0
 
 
+def test_a_name_that_some_left_out_stays_out_after_a_restart() -> None:
+    """Seed 7536 of the simulation: the area did not know, and the name got the message late."""
+    source = Source()
+    one, two = Receiver(source, "one"), Receiver(source, "two", instance=2)
+    source.run()
+    one.holds = two.holds = True
+    source.send(SOME, to=(two,))
+    source.run()
+    source.lose(one)
+    source.later(300 * SECOND)
+    assert source.sender.expected == ["two"]
+    assert source.sender.status(1).pending == ("two",)
+    source.open()
+    assert source.sender.status(1).pending == ("two",)
+    assert failures(source) == []
+
+
 def test_forget_moves_what_no_receiver_acknowledged() -> None:
     source = Source()
     one, two = Receiver(source, "one"), Receiver(source, "two", instance=2)
@@ -225,6 +242,22 @@ def test_a_forgotten_receiver_that_is_connected_registers_again() -> None:
     source.run()
     assert one.take() == [1]
     assert source.sender.expected == ["one"]
+
+
+def test_what_a_receiver_asked_before_it_was_forgotten_is_not_answered() -> None:
+    source = Source()
+    one = Receiver(source, "one")
+    source.run()
+    source.send(to=())
+    incarnation, now_ns = source.area.incarnation, source.now_ns
+    source.sender.receive(one, gmd_messages.ResendRequest(TOPIC, 1, incarnation, 1, None, 1000), now_ns)
+    assert source.sender.forget("one", now_ns)
+    source.sender.receive(one, gmd_messages.Register(TOPIC, 1, gmd_messages.WARM, "one"), now_ns)
+    source.run()
+    source.later(SECOND)  # it learns that there is a message,
+    source.later(SECOND)  # and asks for it
+    assert one.take() == [-1]
+    assert source.sender.pending == 0
 
 
 def test_delete_reaches_receivers() -> None:
@@ -278,6 +311,9 @@ def test_what_does_not_belong_to_a_registration_is_ignored() -> None:
     assert source.sender.ignored == 4
     assert source.sender.pending == 1
     source.sender.receive(one, gmd_messages.Ack(5, 1, 77, [(1, 2**40)]), source.now_ns)
+    source.sender.receive(one, gmd_messages.Nack(5, 1, 77, 2, 522), source.now_ns)
+    assert (source.sender.ignored, source.sender.pending) == (6, 1)
+    source.sender.receive(one, gmd_messages.Ack(5, 1, 77, [(1, 1)]), source.now_ns)
     assert source.sender.pending == 0
     source.send(to=())
     assert source.sender.pending == 1
@@ -329,6 +365,6 @@ def test_a_segment_that_begins_while_the_area_is_recovered_has_the_names() -> No
     area = ModelSenderArea(source.disk, segment=1)
     for _ in range(2):
         area._records = 1
-        sender = GmdSender(area, TOPIC, source.settings, source.now_ns)
+        sender = GmdSender(area, TOPIC, source.settings, source.now_ns, opening=1)
         assert sender.pending == 0
         assert sender.expected == ["one"]

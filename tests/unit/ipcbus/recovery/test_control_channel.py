@@ -119,6 +119,31 @@ def test_a_broken_link_empties_the_channel() -> None:
     assert channel.queued == 0
 
 
+def test_what_was_sent_and_not_acknowledged_when_the_link_broke_may_not_have_come() -> None:
+    link, _ = memory_links(frame_max=32, room=108)
+    acknowledged = 0
+    channel = ControlChannel(link, queue_max=1000, message_max=1000, acknowledged=lambda: acknowledged)
+    assert channel.send_now(b"a")
+    assert channel.send(b"bulk", bulk=True)
+    assert not channel.flush()
+    assert channel.send(b"b" * 30)  # two frames
+    assert channel.send(b"c")
+    assert not channel.flush()
+    assert channel.send(b"d" * 30)  # one frame finds room
+    assert channel.flush()
+    acknowledged = 1
+    channel.close()
+    assert channel.doubtful == [(3, b"b" * 30), (4, b"c")]
+    assert channel.unsent == [b"d" * 30]
+    other, end = memory_links()
+    channel = ControlChannel(other, queue_max=40, message_max=1000)
+    channel.resume([b"b" * 30, b"c", b"d" * 30])
+    assert channel.queued == 61
+    assert not channel.flush()
+    receiver = ControlChannel(end, queue_max=40, message_max=1000)
+    assert [receiver.receive() for _ in range(4)] == [b"b" * 30, b"c", b"d" * 30, None]
+
+
 def test_close_ends_both_sides() -> None:
     one, other = channels()
     one.send(b"never sent")

@@ -351,12 +351,27 @@ def test_turns_take_their_share_of_the_time() -> None:
     sender.add_peer("a", channel)
     sender.receive("a", RangeRequest(7, 0, 99), 0)
     assert sender.turn(1000) is True
-    sender.spent(1000, 1100)
+    sender.spent(1000, 1100, 1)
     assert sender.due_ns(1100) == 1400
     assert sender.turn(1399) is True
     assert len(channel.take()) == 1
     sender.turn(1400)
     assert len(channel.take()) == 1
+
+
+def test_turns_take_all_of_the_time_while_there_is_nothing_live() -> None:
+    channel = Channel()
+    sender = Retransmitter(RetransmitterSettings(piece_bytes=ENTRY, turn_bytes=1, time_share=0.25, live=1000))
+    sender.add_topic(7, Topic(100))
+    sender.add_peer("a", channel)
+    sender.receive("a", RangeRequest(7, 0, 99), 0)
+    due = []
+    for begun_ns, live in ((0, 5), (1000, 5), (2000, 5), (3000, 6), (3500, 6), (9000, 6)):
+        assert sender.turn(begun_ns) is True
+        sender.spent(begun_ns, begun_ns + 100, live)
+        due.append(sender.due_ns(begun_ns + 100))
+    # A context is taken for a busy one at first, and again for 1000 ns after each change.
+    assert due == [400, 1100, 2100, 3400, 3900, 9100]
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.01])
@@ -436,19 +451,28 @@ def test_it_is_busy_until_a_receiver_has_what_it_was_promised() -> None:
     sender.receive("a", RangeRequest(7, 51, 99), 50)
     assert sender.recovering == 1
     sender.turn(60)
-    assert not sender.busy(60)
+    assert sender.busy(60), "the receiver may have skipped the five messages that were sent meanwhile"
+    sender.receive("a", InfoRequest(7), 70)
+    sender.receive("a", RangeRequest(7, 100, 104), 80)
+    sender.turn(90)
+    assert not sender.busy(90)
 
 
 def test_it_is_not_busy_for_a_receiver_that_asks_no_more() -> None:
-    sender = desk(Topic(100), Channel(), quiet=1000 * MS)
-    sender.receive("a", InfoRequest(7), 0)
+    sender = desk(Topic(100), Channel(), quiet=1000 * MS, slow=3000 * MS)
+    sender.receive("a", RangeRequest(7, 0, 50), 0)
+    sender.turn(0)
     assert sender.busy(999 * MS)
-    assert not sender.busy(1000 * MS)
-    sender.receive("a", RangeRequest(7, 0, 50), 2000 * MS)
-    assert sender.busy(5000 * MS)
-    sender.turn(5000 * MS)
-    assert sender.busy(5999 * MS)
-    assert not sender.busy(6000 * MS)
+    assert not sender.busy(1000 * MS), "it repairs a loss, and was promised nothing"
+    sender.receive("a", InfoRequest(7), 2000 * MS)
+    sender.turn(2000 * MS)
+    assert sender.busy(2999 * MS)
+    assert not sender.busy(3000 * MS), "it may want nothing of what there is"
+    sender.receive("a", RangeRequest(7, 0, 50), 4000 * MS)
+    assert sender.busy(9000 * MS)
+    sender.turn(9000 * MS)
+    assert sender.busy(11_999 * MS), "it may be busy with what it has got"
+    assert not sender.busy(12_000 * MS)
 
 
 def test_a_message_that_waits_for_room_keeps_it_busy() -> None:

@@ -9,8 +9,9 @@ from ipcbus.reliability.loss_detector import NakSettings
 from ipcbus.reliability.receive_state import ReceiveSettings
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
-from ipcbus.reliability.reliable_sender import ALL, ReliableSender, SenderSettings
+from ipcbus.reliability.reliable_sender import ALL, ReliableSender
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.session_sender import SenderSettings
 from ipcbus.wire import udp_packets
 
 if TYPE_CHECKING:

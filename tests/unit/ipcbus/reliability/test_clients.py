@@ -16,7 +16,7 @@ def clients(**terms: int) -> Clients:
 
 
 def ack(topics: Sequence[int], revision: int, page: int = 0, pages: int = 1, context_id: int = 1) -> udp_packets.Ack:
-    return udp_packets.Ack(udp_packets.ACK, 0, 7, 99, 0, context_id, revision, 2, page, pages, "a", tuple(topics))
+    return udp_packets.Ack(udp_packets.ACK, 0, 7, 99, 0, 0, context_id, revision, 0, 2, page, pages, "a", tuple(topics))
 
 
 def test_the_table_answers_each_cause_in_each_state_where_it_can_come() -> None:

@@ -55,8 +55,10 @@ def test_never_more_than_the_rate(rate: int, interval: int, sends: list[tuple[in
             longest = max(longest, size)
         else:
             assert limiter.next_ns(size, now) > now
-    allowed = rate * interval * MS // (8 * 10**9)
-    assert taken <= allowed * (now // (interval * MS) + 1) + longest
+    # A limit below one byte an interval has a longer interval.
+    interval_ns = max(interval * MS, -(-8 * 10**9 // rate))
+    allowed = rate * interval_ns // (8 * 10**9)
+    assert taken <= allowed * (now // interval_ns + 1) + longest
 
 
 @pytest.mark.parametrize("size", [1, 9000, 40_000])
@@ -64,6 +66,15 @@ def test_at_the_time_it_names_it_can_be_taken(size: int) -> None:
     limiter = RateLimiter(8_000_000, 10 * MS)
     assert limiter.take(33_333, 0)
     assert limiter.take(size, limiter.next_ns(size, 3 * MS))
+
+
+def test_a_limit_below_one_byte_an_interval_lets_bytes_go_at_its_rate() -> None:
+    limiter = RateLimiter(100, 10 * MS)
+    assert limiter.take(1000, 0)
+    due_ns = limiter.next_ns(1, 0)
+    assert due_ns == 80_000 * MS  # 8,000 bits at 100 a second
+    assert not limiter.take(1, due_ns - 1)
+    assert limiter.take(1, due_ns)
 
 
 def test_intervals_stay_where_they_are_whenever_it_is_asked() -> None:

@@ -60,6 +60,16 @@ def test_how_often_it_asked_is_counted() -> None:
     assert counts.nak_tx_min == 1 < counts.nak_tx_mean < counts.nak_tx_max
 
 
+def test_the_mean_time_of_a_recovery_begins_with_the_first_one() -> None:
+    found = reception()
+    found.receive_data(2, 0, 1, 0)
+    assert found.turn(0) == [0, 1]
+    assert found.receive_data(0, 0, 1, 80)
+    assert found.counts.nak_stm_mean == 80
+    assert found.receive_data(1, 0, 1, 160)
+    assert found.counts.nak_stm_mean == 90  # an eighth of the difference
+
+
 def test_overtaken_is_not_recovered() -> None:
     found = reception()
     found.receive_data(1, 0, 1, 0)
@@ -87,11 +97,21 @@ def test_what_left_the_window_is_not_asked_for() -> None:
 def test_given_up_and_then_there_after_all() -> None:
     found = reception()
     found.receive_data(1, 0, 1, 0)
+    assert found.turn(0) == [0]
     found.turn(10_000 * MS)
     assert (found.counts.unrecovered_tmo, found.missing) == (1, 0)
     assert found.receive_data(0, 0, 1, 10_001 * MS)
     assert not found.receive_data(0, 0, 1, 10_002 * MS)
     assert (found.counts.late, found.counts.duplicate_data) == (1, 1)
+
+
+def test_numbers_that_are_too_many_to_ask_for_are_late_when_they_come() -> None:
+    found = ReceiveState(ReceiveSettings(NakSettings(entries_max=2), late_max=3), Random(1), 0, 0)
+    found.receive_data(2, 0, 1, 0)  # 0 and 1 are missing
+    found.receive_data(6, 0, 1, 0)  # 3, 4 and 5 too: only 4 and 5 are remembered as missing
+    assert (found.counts.unrecovered_full, found.missing) == (3, 2)
+    assert [found.receive_data(number, 0, 1, 1) for number in (0, 1, 3, 3)] == [True, True, True, False]
+    assert (found.counts.late, found.counts.duplicate_data) == (3, 1)
 
 
 def test_a_number_from_nowhere_costs_no_memory() -> None:

@@ -32,7 +32,7 @@ def test_every_step_of_every_table_is_drawn() -> None:
 
 def test_defaults_are_told() -> None:
     page = reliability_reference.PAGE.read_text()
-    for row in ("| source | `ignore_interval` | 100 ms |", "| receiver | `backoff` | 200 ms |"):
+    for row in ("| source | `ignore_interval` | -1 |", "| receiver | `suppress` | 1,000 ms |"):
         assert row in page
     assert "| receiver | `maximum_connect_attempts` | 600 |" in page
 

@@ -128,7 +128,7 @@ def test_session_messages_carry_the_cookie_where_there_is_no_group() -> None:
 
 
 def test_a_request_for_what_is_gone_is_answered_with_the_trail() -> None:
-    pair = Pair(source(sending=SendSettings(window_size=10, data_rate=0)), receiver())
+    pair = Pair(source(sending=SendSettings(window_size=10, data_rate=0, receiver_paced=False)), receiver())
     pair.exchange()
     pair.send(b"a" * 10, b"b" * 10, b"c" * 10)
     lost = pair.lose()
@@ -187,3 +187,78 @@ def test_a_client_of_the_session_before_learns_that_it_is_gone() -> None:
     pair.exchange(SECOND)
     assert pair.here.over
     assert pair.here.reason == "the source does not know the session"
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_a_repair_goes_to_who_asked_and_to_the_whole_group(multicast: bool) -> None:
+    there = source(multicast)
+    lossy, healthy = (Pair(there, receiver(multicast)) for _ in range(2))
+    addresses = (HERE, ("127.0.0.1", 5001))
+
+    def exchange() -> list[tuple[int, object]]:
+        """All that the source has is delivered; returns its types and addresses."""
+        sent = []
+        for _ in range(20):
+            for pair, address in zip((lossy, healthy), addresses, strict=True):
+                pair.here.turn(0)
+                for packet in pair.here.take():
+                    there.receive(packet, address, 0)
+            for packet, to in there.take():
+                sent.append((packet[1], to))
+                for pair, address in zip((lossy, healthy), addresses, strict=True):
+                    if to in (ALL, address):
+                        pair.here.receive(packet, AT, 0)
+        return sent
+
+    exchange()
+    there.send(b"0", 1, 5, 0)
+    ((packet, _),) = there.take()
+    healthy.here.receive(packet, AT, 0)
+    there.send(b"1", 1, 5, 0)
+    sent = exchange()
+    assert lossy.here.counts.msgs_rcved == 2
+    assert sent == [(udp_packets.DATA, ALL), (udp_packets.DATA, ALL if multicast else HERE)]
+    assert healthy.here.counts.duplicate_data == multicast
+
+
+def test_what_one_client_got_again_does_not_keep_another_from_asking() -> None:
+    there = source()
+    pairs = [Pair(there, receiver()) for _ in range(2)]
+    addresses = (HERE, ("127.0.0.1", 5001))
+    for _ in range(6):
+        for pair, address in zip(pairs, addresses, strict=True):
+            pair.here.turn(0)
+            for packet in pair.here.take():
+                there.receive(packet, address, 0)
+            for packet, to in there.take():
+                if to == address:
+                    pair.here.receive(packet, AT, 0)
+    there.send(b"0", 1, 5, 0)
+    there.take()
+    for address in addresses:
+        (packet,) = udp_packets.naks(SESSION, next(c.cookie for c in there.clients if c.address == address), [0])
+        there.receive(packet, address, 0)
+        assert [(packet[1], to) for packet, to in there.take()] == [(udp_packets.DATA, address)]
+    assert (there.counts.rxs_sent, there.counts.naks_ignored) == (2, 0)
+
+
+def test_who_is_too_slow_is_told_and_counted_at_both_ends() -> None:
+    pair = Pair(source(sending=SendSettings(data_rate=0, retransmit_rate=0, evict_after=SECOND)), receiver())
+    pair.here.take_room(1000, 4000, 0)
+    pair.exchange()
+    pair.send(*[b"x" * 100] * 200)
+    pair.exchange()
+    assert pair.there.slowest is not None
+    pair.there.turn(SECOND)
+    told = pair.lose()  # the first word of it is lost; each ACK is answered by another one
+    assert any(isinstance(each, udp_packets.SessionMessage) and each.flags & udp_packets.EVICTED for each in told)
+    pair.exchange(2 * SECOND)
+    assert pair.there.lead == 200
+    assert (pair.there.counts.clients_evicted, pair.here.counts.evictions_rcved, pair.here.is_evicted) == (1, 1, True)
+    pair.exchange(3 * SECOND)
+    assert pair.here.counts.evictions_rcved == 1
+    # It has room again: the source waits for it as before.
+    pair.here.take_room(1 << 20, 1 << 20, 3 * SECOND)
+    pair.exchange(3 * SECOND)
+    pair.exchange(10 * SECOND)
+    assert (pair.here.missing, pair.here.is_evicted, pair.here.counts.evictions_rcved) == (0, False, 1)

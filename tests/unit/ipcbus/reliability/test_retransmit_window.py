@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.reliability.retransmit_window import RetransmitWindow
+from ipcbus.wire import udp_packets
 
 
 def test_holds_what_fits() -> None:
@@ -46,3 +47,15 @@ def test_the_latest_without_gaps(sizes: list[int], size: int, limit: int) -> Non
     assert held == list(range(window.trail, window.lead))
     assert window.bytes == sum(sizes[number] for number in held)
     assert len(held) <= 1 or window.bytes <= size
+
+
+def test_any_number_of_datagrams_is_held() -> None:
+    window = RetransmitWindow(4000, 0)
+    for number in range(10_000):
+        window.add(number.to_bytes(4, "big"))
+        assert window.get(window.trail) == window.trail.to_bytes(4, "big")
+    assert (window.trail, len(window), window.bytes) == (9000, 1000, 4000)
+    assert [window.get(number) for number in (9000, 9999)] == [(9000).to_bytes(4, "big"), (9999).to_bytes(4, "big")]
+    charge = 4 + udp_packets.CHARGE
+    places = [window.position_of(number) for number in (0, 9000, 9001, 9999, 10_000, 1 << 70)]
+    assert places == [9000 * charge, 9000 * charge, 9001 * charge, 9999 * charge, 10_000 * charge, 10_000 * charge]

@@ -38,6 +38,15 @@ def test_asked_again_too_soon_is_refused_once() -> None:
     assert [each.number for each in again] == [3]
 
 
+def test_what_was_asked_for_before_the_answer_could_come_is_refused() -> None:
+    found = source(5)
+    found.nak([3], 0, None, 20 * MS)
+    assert found.nak([3], 19 * MS, None, 20 * MS) == ([], [Refusal(NCF_IGNORED, [3])])
+    # Another member of the group is nearer, and so has missed the answer.
+    assert [each.number for each in found.nak([3], 19 * MS, None, 10 * MS)[0]] == [3]
+    assert [each.number for each in found.nak([3], 39 * MS, None, 20 * MS)[0]] == [3]
+
+
 def test_what_is_not_held_is_passed_over() -> None:
     found = source(5, window_size=200)
     assert found.nak([0, 99], 0) == ([], [])
@@ -109,3 +118,14 @@ def test_nothing_overtakes_what_waits_for_the_data_rate() -> None:
     assert found.send(b"c" * 10, 0) == -1
     sent, _ = found.turn(100 * MS)
     assert [(each.number, each.data[:1]) for each in sent] == [(1, b"b"), (2, b"c")]
+
+
+def test_each_client_is_answered_by_itself() -> None:
+    terms = {"retransmit_rate": 8000, "rate_interval": 100 * MS}  # 100 bytes each 100 ms
+    found = source(5, ignore_interval=100 * MS, **terms)
+    (first,), refused = found.nak([3], 0, "a")
+    assert (first.number, first.to, refused) == (3, "a", [])
+    assert found.nak([3], 10 * MS, "b") == ([], [Refusal(NCF_RX_DELAY, [3])])
+    assert found.nak([3], 20 * MS, "a") == ([], [Refusal(NCF_IGNORED, [3])])
+    (second,), _ = found.turn(100 * MS)
+    assert (second.number, second.to) == (3, "b")

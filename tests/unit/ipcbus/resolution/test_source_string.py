@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ipcbus.resolution.source_string import Endpoint, over_udp, source_string
@@ -13,7 +15,8 @@ MULTICAST = Endpoint("10.0.0.1", 14390, "224.10.10.10", 14400)
 
 @pytest.mark.parametrize("endpoint", [UNICAST, MULTICAST, Endpoint("::1", 1), Endpoint("fe80::1", 65535, "ff15::1", 2)])
 def test_an_endpoint_survives_its_text(endpoint: Endpoint) -> None:
-    assert Endpoint.of(endpoint.text()) == endpoint
+    for each in (endpoint, dataclasses.replace(endpoint, tcp=True)):
+        assert Endpoint.of(each.text()) == each
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,8 @@ def test_an_endpoint_survives_its_text(endpoint: Endpoint) -> None:
         "127.0.0.1",
         "host 1",
         "127.0.0.1 x",
+        "tcp",
+        "tcp tcp 127.0.0.1 1",
         "127.0.0.1 0",
         "127.0.0.1 65536",
         "::1 1 ff15::1",

@@ -9,10 +9,15 @@ NAMED: Final[dict[str, dict[str, str]]] = {
         "transport/udp/test_stats_blocks.py::test_time_in_which_the_data_rate_limits": "rate_limited_ns",
         "transport/udp/test_stats_blocks.py::test_counters_and_values_of_the_moment": "unknown_msgs_rcved",
         "transport/udp/test_udp_link.py::test_counts": "frames_sent frames_retransmitted frames_rcved links_refused",
+        "../../system/test_tls.py::test_who_is_refused_is_counted_and_told": "socket_tls_failed",
     },
     "reception": {
         "transport/udp/test_udp_link.py::test_counts": "frames_sent frames_retransmitted frames_rcved",
+        "../../system/test_tls.py::test_who_is_refused_is_counted_and_told": "socket_tls_failed",
         "reliability/test_reliable_receiver.py::test_reset_keeps_what_is_there": "resets_rcved",
+        "reliability/test_reliable_sender.py::test_who_is_too_slow_is_told_and_counted_at_both_ends": (
+            "evictions_rcved"
+        ),
         "reliability/test_receive_state.py::test_what_left_the_window_is_not_asked_for": "unrecovered_txw",
         "reliability/test_receive_state.py::test_given_up_and_then_there_after_all": "unrecovered_tmo late",
         "reliability/test_receive_state.py::test_a_number_from_nowhere_costs_no_memory": "unrecovered_full",
@@ -20,6 +25,12 @@ NAMED: Final[dict[str, dict[str, str]]] = {
         "reliability/test_receive_state.py::test_ncfs_by_reason": ("ncfs_ignored ncfs_rx_delay ncfs_shed ncfs_unknown"),
     },
     "context": {
+        "../../conformance/test_resent_responses.py::test_responses_that_no_link_brings_are_given_up_and_counted": (
+            "resps_lost"
+        ),
+        "../../conformance/test_network_key.py::test_a_context_counts_what_it_drops_of_strangers": (
+            "dgrams_dropped_seal"
+        ),
         "runtime/receiving/test_history_archives.py::test_what_comes_from_an_archive_is_counted": (
             "archived_rcved archive_faults"
         ),

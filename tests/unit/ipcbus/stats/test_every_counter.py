@@ -22,12 +22,15 @@ from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.reliability.clients import ClientSettings
 from ipcbus.reliability.send_state import SendSettings
+from ipcbus.reliability.stream_sender import UNSENT_MAX
 from ipcbus.resolution.network.resolution_settings import ResolutionSettings
 from ipcbus.stats import COUNTERS
 from ipcbus.stats.counters import values
-from ipcbus.transport.udp.datagram_socket import Buffers, Ports, unicast
+from ipcbus.transport.udp.datagram_socket import Buffers, unicast
 from ipcbus.transport.udp.loss_injection import LossInjection
 from ipcbus.transport.udp.network_interface import find
+from ipcbus.transport.udp.ports import Ports
+from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.wire import resolution_packets, udp_packets
 from ringbuf import layout
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, Bus, Kind
@@ -37,6 +40,7 @@ from tests.rings import channels
 from tests.unit.ipcbus.delivery.test_demux import Stand
 from tests.unit.ipcbus.reliability import ends
 from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, Pair
+from tests.unit.ipcbus.reliability.test_stream import Link
 from tests.unit.ipcbus.resolution.network import test_network_resolution as resolving_contexts
 from tests.unit.ipcbus.stats.counters_elsewhere import NAMED, NOT_FORCED
 
@@ -382,7 +386,7 @@ def cookie_of(pair: Pair) -> int:
 def a_source_that_is_asked(domain: str) -> Iterator[Found]:
     del domain
     terms = {"data_rate": 0, "retransmit_rate": 160_000, "rate_interval": 10 * MS, "queue_max": 4, "window_size": 700}
-    pair = Pair(ends.source(sending=SendSettings(**terms)), ends.receiver())
+    pair = Pair(ends.source(sending=SendSettings(**terms, receiver_paced=False)), ends.receiver())
     pair.exchange()
     pair.send(*(bytes([number]) * 100 for number in range(8)))
     pair.lose()
@@ -400,7 +404,7 @@ def a_source_that_is_asked(domain: str) -> Iterator[Found]:
     yield {"uplink": slow.there.snapshot()}
 
 
-@moves(uplink="dgrams_filtered", reception="dgrams_filtered")
+@moves(uplink="dgrams_filtered clients_evicted", reception="dgrams_filtered")
 def a_source_that_filters(domain: str) -> Iterator[Found]:
     del domain
     pair = Pair(ends.source(topics_of=lambda body: {body[-1]}), ends.receiver())
@@ -408,7 +412,18 @@ def a_source_that_filters(domain: str) -> Iterator[Found]:
     pair.exchange()
     pair.send(b"\x02", b"\x01")
     pair.exchange()
+    pair.there.overtake(pair.there.clients[0])
     yield {"uplink": pair.there.snapshot(), "reception": dataclasses.asdict(pair.here.counts)}
+
+
+@moves(uplink="bytes_buffered")
+def a_client_over_tcp_that_takes_nothing(domain: str) -> Iterator[Found]:
+    del domain
+    link = Link()
+    link.connect("a")
+    link.unsent["a"] = UNSENT_MAX
+    link.send(b"waits")
+    yield {"uplink": link.sender.snapshot()}
 
 
 @moves(uplink="clients_refused clients_silent dgrams_dropped_malformed dgrams_dropped_sid dgrams_dropped_unproven")
@@ -473,7 +488,7 @@ def a_receiver_that_asks(domain: str) -> Iterator[Found]:
 @moves(reception="dgrams_shed unknown_msgs_rcved")
 def a_slow_application_over_udp(domain: str) -> Iterator[Found]:
     with bus_of(domain, LBTRU, "sequential") as bus:
-        source = bus.source("t")
+        source = bus.source("t", transport_lbtru_behavior="source_paced")
         bus.receiver("t", None, bus.context("reader"), receive_queue_maximum=1)
         bus.joined(source)
 
@@ -484,10 +499,12 @@ def a_slow_application_over_udp(domain: str) -> Iterator[Found]:
         bus.until(reception, "its board")
         reader = next(each for each in bus.contexts if each.name == "reader")
         port = next(iter(reader._network._udp_receivers[0]._session_sockets))
+        assert isinstance(port, SessionSocket)
         with_nobody = udp_packets.data(12345, 0, 0, 1, 0, b"x", 0)
 
         def sent() -> bool:
-            source.send(bytes(8000), flush=True)
+            for _ in range(16):
+                source.send(bytes(8000), flush=True)
             port.socket.send(with_nobody, port.socket.address)
             found = reception()
             return bool(found["dgrams_shed"] and found["unknown_msgs_rcved"])
@@ -517,7 +534,7 @@ def sockets(domain: str) -> Iterator[Found]:
         one.send_to_all(bytes(1000), [other.address] * 100)
         select.select([other], [], [])
         other.receive(100)
-        short = type(one._batched)(other.fileno(), False, 10)
+        short = type(one.batched)(other.fileno(), False, 10)
         one.send(bytes(11), other.address)
         select.select([other], [], [])
         short.receive(1)

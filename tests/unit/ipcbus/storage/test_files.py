@@ -122,6 +122,20 @@ def test_what_the_system_refuses_is_typed(file: DiskFile, tmp_path: Path) -> Non
     DISK.remove(tmp_path / "none")
 
 
+def test_too_many_open_files_are_told_with_the_cure(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    errors = []
+    try:
+        for call in (DISK.names, DISK.sync_dir, DISK.lock, DISK.open):
+            with pytest.raises(StorageError) as failure:
+                call(tmp_path)
+            errors.append(str(failure.value))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all("0 files" in text and "ulimit -n" in text and "permissions" not in text for text in errors), errors
+
+
 def test_only_plain_files_are_opened(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     (tmp_path / "target").write_text("x")

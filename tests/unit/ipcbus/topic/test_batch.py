@@ -63,7 +63,7 @@ class Answers:
 class Stand:
     """A ring with a reader, a batch writer and two sources."""
 
-    def __init__(self, channel: OwnedChannel, reading: JoinedChannel, minimum: int) -> None:
+    def __init__(self, channel: OwnedChannel, reading: JoinedChannel, minimum: int, burst: int = 0) -> None:
         self.channel, self.reading = channel, reading
         self.policy = Answers()
         self.batch = BatchWriter(
@@ -74,6 +74,7 @@ class Stand:
             datagram_max=DATAGRAM_MAX,
             topics_max=2,
             topics_offset=RING_HEADER.itemsize,
+            burst_length=burst,
         )
         self.one, self.two = TopicSource(self.batch, "one", 0), TopicSource(self.batch, "two", 1)
 
@@ -122,6 +123,21 @@ def test_the_minimum_length_counts_headers_and_padding(stand: Stand) -> None:
     for _ in range(7):
         stand.one.send(b"123456789")  # 16 + 16 bytes
         assert bool(stand.datagrams()) == (stand.one.sequence_number == 6)
+
+
+def test_datagrams_of_a_burst_are_filled(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        now_ns, found = 10**9, []
+        for number in range(5 + 5 + 23 + 23 + 5 + 5):
+            now_ns += 1_000 if number < 5 + 5 + 23 else 1_000_000
+            channel.writer.set_time(now_ns)
+            stand.one.send(bytes(16))  # 40 bytes with header and stamp
+            found += [len(datagram) for datagram in stand.datagrams()]
+        # Two datagrams show that it is a burst; the first one after it shows that it is over.
+        assert found == [5, 5, 23, 23, 5, 5]
+        reading.leave()
 
 
 def test_a_message_that_does_not_fit_goes_into_the_next_datagram(domain: str) -> None:

@@ -29,7 +29,19 @@ def test_the_timer_runs_while_a_datagram_is_open(
         asked.append(args)
         return rest_ns
 
-    batch: Any = SimpleNamespace(flush_older=flush_older, timer_runs=True, ring=SimpleNamespace(open_bytes=open_bytes))
+    ring = SimpleNamespace(open_bytes=open_bytes, head=64)
+    batch: Any = SimpleNamespace(flush_older=flush_older, timer_runs=True, timer_head=64, ring=ring)
     assert publish_old(batch, 7, 1000, 5000) == result
     assert batch.timer_runs == runs
     assert asked == [(7, 1000, 5000)]
+
+
+def test_the_timer_of_a_stream_goes_on_until_an_interval_passes_without_a_datagram() -> None:
+    ring = SimpleNamespace(open_bytes=0, head=64)
+    batch: Any = SimpleNamespace(flush_older=lambda *_: -1, timer_runs=True, timer_head=0, ring=ring)
+    assert publish_old(batch, 7, 1000, 0) == TimerResult(1000, False)
+    assert batch.timer_runs
+    assert publish_old(batch, 7, 1000, 0) == TimerResult(None, False)
+    assert not batch.timer_runs
+    ring.head = 128
+    assert publish_old(batch, 7, 1000, 0) == TimerResult(None, False)

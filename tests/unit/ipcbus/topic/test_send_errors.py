@@ -12,7 +12,7 @@ from ipcbus.wire.wire_layout import MESSAGE_MAX
 
 @pytest.mark.parametrize(("length", "bytes_"), [(0, 0), (7, 7), (np.int64(9), 9), (MESSAGE_MAX, MESSAGE_MAX)])
 def test_a_length_is_a_whole_number(length: object, bytes_: int) -> None:
-    assert send_errors.checked_length("t", length, 100) == bytes_
+    assert send_errors.checked_length("t", length, 100, in_fragments=True) == bytes_
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_length_is_a_whole_number(length: object, bytes_: int) -> None:
 )
 def test_other_lengths_are_refused(length: object, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="topic 't': acquire"):
-        send_errors.checked_length("t", length, 100)
+        send_errors.checked_length("t", length, 100, in_fragments=True)
 
 
 def test_an_array_of_objects_is_refused() -> None:

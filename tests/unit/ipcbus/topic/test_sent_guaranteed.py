@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ipcbus
-from ipcbus.gmd.topic_numbers import TopicNumbers
 from ipcbus.topic.message_saver import MessageSaver
+from ipcbus.wire import topic_places
 from ipcbus.wire.properties import pack
 from ipcbus.wire.wire_layout import (
     FLAG_END_BATCH,
@@ -42,13 +42,15 @@ class Area(MessageSaver):
         self.terms: list[tuple[int, int]] = []
         self.after = 0
         self.full = False
-        self._runs = TopicNumbers()
+        self.places: dict[int, int] = {}
+        self.corrected: set[int] = set()
 
-    def _save(self, mode: int, timeout_ns: int, send_time_ns: int, block: bytes, data: bytes) -> int:
+    def _save(self, mode: int, place: int, send_time_ns: int, block: bytes, data: bytes) -> int:
         if self.full:
             raise ipcbus.GmdAreaFull("as in the test")
         number, self.next = self.next, self.next + 1
-        self.saved[number] = mode, timeout_ns, block, data
+        self.saved[number] = mode, self.terms[-1][1], block, data
+        self.places[number] = place
         self.times.append(send_time_ns)
         return number
 
@@ -62,8 +64,9 @@ class Area(MessageSaver):
     def _change_terms(self, mode: int, timeout_ns: int) -> None:
         self.terms.append((mode, timeout_ns))
 
-    def _note_numbers(self, number: int, first: int, last: int) -> None:
-        self._runs.add(number, first, last)
+    def _correct_place(self, number: int, place: int) -> None:
+        self.places[number] = place
+        self.corrected.add(number)
 
     def _after_send(self) -> None:
         assert not self.sends
@@ -72,7 +75,7 @@ class Area(MessageSaver):
     @property
     def numbers(self) -> dict[int, tuple[int, int] | None]:
         """The sequence numbers of each message."""
-        return {number: self._runs.of(number) for number in self.saved}
+        return {number: topic_places.unpack(self.places[number]) for number in self.saved}
 
 
 @pytest.fixture

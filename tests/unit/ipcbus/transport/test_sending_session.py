@@ -67,6 +67,41 @@ def test_the_session_wakes_its_readers_without_the_policy(pair: Pair) -> None:
 # Topics.
 
 
+class Moving:
+    """A receiver that moves on right after each look at the place where it is not; the ring, awaited, UDP, the ring."""
+
+    def __init__(self, pair: Pair, place: int) -> None:
+        self.pair, self.place, self.moves = pair, place, 1
+        self.show()
+
+    def show(self) -> None:
+        """Shows in the ring whether it is there."""
+        words, at = self.pair.sending._control_words, self.pair.sending._topic_mask_offset(0)
+        words.store64(at, self.place % 3 == 0)
+
+    def look(self, place: int) -> bool:
+        """Returns whether it is at a place."""
+        is_here = self.place % 3 == place
+        if not is_here and self.moves:
+            self.place, self.moves = self.place + 1, self.moves - 1
+            self.show()
+        return is_here
+
+    @property
+    def awaits_evicted(self) -> bool:
+        return self.look(1)
+
+    def joined(self, _: int) -> list[None]:
+        return [None] * self.look(2)
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_receiver_that_moves_meanwhile_is_joined(pair: Pair, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.topic("a")
+    monkeypatch.setattr(pair.sending, "udp_sender", Moving(pair, place))
+    assert pair.sending.is_joined(0)
+
+
 def test_a_topic_number_is_never_given_twice_and_lines_are(pair: Pair) -> None:
     assert pair.sending.topics_max == 8  # the next power of two
     seen = set()

@@ -22,20 +22,22 @@ PLAN = SessionPlan(
 
 
 def test_each_field_shows_in_the_options_of_a_ring_session() -> None:
-    before = PLAN.as_options("lbtipc")
+    before = PLAN.as_options("transport_lbtipc")
     assert before["transport_lbtipc_transmission_window_size"] == 1 << 20
-    for name in (each.name for each in dataclasses.fields(PLAN) if each.name not in ("transport", "udp")):
+    for name in (
+        each.name for each in dataclasses.fields(PLAN) if each.name not in ("transport", "udp", "fills_datagrams")
+    ):
         value = getattr(PLAN, name)
         changed = dataclasses.replace(PLAN, **{name: not value if isinstance(value, bool) else value + 1})
         assert changed != PLAN
-        assert changed.as_options("lbtipc") != before, name
+        assert changed.as_options("transport_lbtipc") != before, name
 
 
 def test_a_session_over_udp_has_no_checksums_of_records() -> None:
     plan = dataclasses.replace(PLAN, transport=TRANSPORT_LBTRU)
     assert plan.over_udp
     assert not PLAN.over_udp
-    assert "transport_lbtru_record_checksum" not in plan.as_options("lbtru")
+    assert "transport_lbtru_record_checksum" not in plan.as_options("transport_lbtru")
 
 
 def test_receivers_are_evicted_only_where_the_source_asks_for_it() -> None:

@@ -72,6 +72,25 @@ def test_a_message_cut_short_or_made_longer_is_never_another_range(
         assert all(messages.decode(whole[:length]) is None for length in range(header))
 
 
+@given(st.lists(st.tuples(U64, U64), max_size=20), st.binary(max_size=50))
+def test_a_response_that_is_sent_again_says_over_which_links_it_went(
+    places: list[tuple[int, int]], data: bytes
+) -> None:
+    response = message = messages.response(7, data)
+    for link, frame in places:
+        message = messages.resent(link, frame, message)
+    found = messages.decode_resent(message)
+    if 1 <= len(places) <= 16:
+        assert found == (places[::-1], response)
+        assert len(message) - len(response) <= messages.RESENT_MAX
+    else:
+        assert found is None
+    assert messages.is_response(message)
+    assert messages.decode(message) is None or not places
+    for length in range(len(message)):
+        messages.decode_resent(message[:length])
+
+
 def test_entries_begin_on_their_boundary() -> None:
     assert messages.RETRANSMISSION_HEADER % 8 == 0
     assert RETAINED_HEADER_BYTES % 8 == 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipcbus.wire import control_messages
+from ipcbus.wire import control_messages, topic_places
 from ipcbus.wire import gmd_messages as messages
 from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.gmd_messages import (
@@ -12,7 +12,6 @@ from ipcbus.wire.gmd_messages import (
     MAY_COME_LATER,
     Ack,
     Delete,
-    Entry,
     Leave,
     Nack,
     Next,
@@ -22,6 +21,7 @@ from ipcbus.wire.gmd_messages import (
     Resent,
 )
 from ipcbus.wire.number_ranges import NumberRanges
+from ipcbus.wire.resent_entries import Entry
 from ipcbus.wire.wire_layout import TOPIC_MASK
 
 TOPIC = st.integers(0, TOPIC_MASK)
@@ -36,9 +36,7 @@ NAME = (
 )
 BYTES = st.binary(max_size=30)
 ENTRIES = st.lists(
-    st.tuples(
-        st.integers(1, 5), st.integers(0, 2**62), st.none() | PAIR, st.binary(max_size=20), st.binary(max_size=40)
-    ),
+    st.tuples(st.integers(1, 5), st.integers(0, 2**62), U64, U64, st.binary(max_size=20), st.binary(max_size=40)),
     max_size=5,
 )
 
@@ -60,10 +58,10 @@ def test_messages(
     pairs = (
         (messages.register(topic, instance, 1, name), Register(topic, instance, 1, name)),
         (
-            messages.registered(topic, instance, incarnation, first, last, name),
-            Registered(topic, instance, 0, incarnation, first, last, name),
+            messages.registered(topic, instance, incarnation, instance, first, last, name),
+            Registered(topic, instance, 0, incarnation, instance, first, last, name),
         ),
-        (messages.refused(topic, instance, 2), Registered(topic, instance, 2, 0, 0, 0, "")),
+        (messages.refused(topic, instance, 2), Registered(topic, instance, 2, 0, 0, 0, 0, "")),
         (
             messages.resend_request(topic, instance, incarnation, first, last, 7),
             ResendRequest(topic, instance, incarnation, first, last, 7),
@@ -92,14 +90,14 @@ def test_resent_messages(
     instance: int,
     incarnation: int,
     first: int,
-    drawn: list[tuple[int, int, tuple[int, int] | None, bytes, bytes]],
+    drawn: list[tuple[int, int, int, int, bytes, bytes]],
     ends: bool,
 ) -> None:
-    entries, number = [], first - 1
-    for step, send_time_ns, numbers, block, data in drawn:
+    entries, packed, number = [], [], first - 1
+    for step, send_time_ns, opening, place, block, data in drawn:
         number += step
-        entries.append(Entry(number, send_time_ns, numbers, block, data))
-    packed = [messages.entry(*entry) for entry in entries]
+        entries.append(Entry(number, send_time_ns, opening, topic_places.unpack(place), block, data))
+        packed.append(messages.entry(number, send_time_ns, opening, place, block, data))
     detail = END_OF_ANSWER if ends else 0
     whole = messages.resent(topic, instance, incarnation, first, number + 1, detail, packed)
     assert messages.decode(whole) == Resent(topic, instance, incarnation, first, number + 1, ends, False, entries)
@@ -115,10 +113,10 @@ def test_resent_messages(
         messages.register(1, 2, 3, "a"),
         messages.register(1, 2, 0, ""),
         messages.register(1, 2, 0, "a" * 256),
-        messages.registered(1, 2, 0, 1, 1, "a"),
-        messages.registered(1, 2, 3, 2, 1, "a"),
-        messages.registered(1, 2, 3, 0, 1, "a"),
-        messages.registered(1, 2, 3, 1, 1, ""),
+        messages.registered(1, 2, 0, 9, 1, 1, "a"),
+        messages.registered(1, 2, 3, 9, 2, 1, "a"),
+        messages.registered(1, 2, 3, 9, 0, 1, "a"),
+        messages.registered(1, 2, 3, 9, 1, 1, ""),
         messages.refused(1, 2, 6),
         messages.resend_request(1, 2, 3, 0, 5, 1),
         messages.resend_request(1, 2, 3, 6, 5, 1),
@@ -134,10 +132,9 @@ def test_resent_messages(
         messages.resent(1, 2, 3, 0, 1, 0, []),
         messages.resent(1, 2, 3, 2, 1, 0, []),
         messages.resent(1, 2, 3, 2, 3, 4, []),
-        messages.resent(1, 2, 3, 2, 3, 0, [messages.entry(1, 0, None, b"", b"")]),
-        messages.resent(1, 2, 3, 2, 3, 0, [messages.entry(3, 0, None, b"", b"")]),
-        messages.resent(1, 2, 3, 2, 4, 0, [messages.entry(3, 0, None, b"", b""), messages.entry(2, 0, None, b"", b"")]),
-        messages.resent(1, 2, 3, 2, 4, 0, [messages.entry(3, 0, (5, 4), b"", b"")]),
+        messages.resent(1, 2, 3, 2, 3, 0, [messages.entry(1, 0, 0, 0, b"", b"")]),
+        messages.resent(1, 2, 3, 2, 3, 0, [messages.entry(3, 0, 0, 0, b"", b"")]),
+        messages.resent(1, 2, 3, 2, 4, 0, [messages.entry(3, 0, 0, 0, b"", b""), messages.entry(2, 0, 0, 0, b"", b"")]),
         messages.register(TOPIC_MASK + 1, 2, 0, "a"),
         b"",
     ],

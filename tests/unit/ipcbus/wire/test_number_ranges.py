@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -43,6 +43,7 @@ def test_it_is_a_set(steps: list[tuple[str, tuple[int, int], tuple[int, int]]]) 
         assert numbers_of(ranges.without(low, high)) == [number for number in asked if number not in numbers]
         assert ranges.count(low, high) == len(numbers.intersection(asked))
         assert (low in ranges) == (low in numbers)
+        assert ranges.behind(low) == next(number for number in count(low) if number not in numbers)
         assert not found or ranges.highest == max(numbers)
         assert list(NumberRanges(found)) == found
         assert all(high + 1 < low for (_, high), (low, _) in pairwise(found))

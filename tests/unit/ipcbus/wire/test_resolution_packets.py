@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from ipcbus.wire import resolution_packets, wire_layout
 from ipcbus.wire.resolution_packets import Advert, FinalAdvert, Head, Packet, Query, Session, WildcardQuery
 
+_TO_EACH = (wire_layout.TRANSPORT_LBTRU, wire_layout.TRANSPORT_LBTTCP)
+
 
 def texts(shortest: int, longest: int) -> st.SearchStrategy[str]:
     letters = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
@@ -32,9 +34,11 @@ HOSTS = st.sampled_from(["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1"])
 @st.composite
 def sessions(draw: st.DrawFn) -> Session:
     group = draw(st.sampled_from(["", "224.9.10.11", "ff02::5"]))
-    own = wire_layout.TRANSPORT_LBTRM if group else wire_layout.TRANSPORT_LBTRU
+    own = wire_layout.TRANSPORT_LBTRM if group else draw(st.sampled_from(_TO_EACH))
+    rings = wire_layout.TRANSPORT_LBTIPC, wire_layout.TRANSPORT_LBTSMX
+    transport = draw(st.sampled_from([*rings, own]))
     return Session(
-        transport=draw(st.sampled_from([wire_layout.TRANSPORT_LBTIPC, wire_layout.TRANSPORT_LBTSMX, own])),
+        transport=transport,
         source_paced=draw(st.booleans()),
         topics_max=draw(st.integers(1, wire_layout.TOPIC_MASK + 1)),
         session_id=draw(st.integers(1, 2**32 - 1)),
@@ -45,6 +49,7 @@ def sessions(draw: st.DrawFn) -> Session:
         port=draw(PORTS),
         group=group,
         group_port=draw(PORTS) if group else 0,
+        tcp=not group and transport in rings and draw(st.booleans()),
     )
 
 
@@ -155,7 +160,8 @@ def changed(**fields: object) -> bytes:
         resolution_packets.advert(HEAD, 35, [(SESSION, {1: "a\0b"})]),
         resolution_packets.advert(HEAD, 35, [(SESSION, {1: "aXb"})]).replace(b"X", b"\xff"),
         changed(transport=0),
-        changed(transport=5),
+        changed(transport=6),
+        changed(transport=wire_layout.TRANSPORT_LBTTCP, group="224.0.0.1", group_port=5),
         changed(transport=wire_layout.TRANSPORT_LBTRM),  # without a group
         changed(group="224.0.0.1", group_port=5),  # unicast with one
         changed(topics_max=0),

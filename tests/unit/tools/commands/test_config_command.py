@@ -84,7 +84,7 @@ def test_check_of_nothing(tmp_path: Path) -> None:
     assert run("check", str(path)).stdout == f"{path}: valid; options: none\n"
 
 
-@pytest.mark.parametrize("text", ["source transprt lbtipc", "source transport tcp"])
+@pytest.mark.parametrize("text", ["source transprt lbtipc", "source transport udp"])
 def test_check_refuses(tmp_path: Path, text: str) -> None:
     path = tmp_path / "um.cfg"
     path.write_text(text)

@@ -1,20 +1,25 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from ipcbus.gmd import sender_notes
 from ipcbus.gmd.acknowledgement_file import FileReceiverArea
 from ipcbus.gmd.area_folders import area_folder
 from ipcbus.gmd.area_identity import AreaIdentity
 from ipcbus.gmd.delivery_modes import SOME
+from ipcbus.gmd.delivery_terms import timeout_note
 from ipcbus.gmd.file_area import FileArea
+from ipcbus.gmd.sender_notes import Note
 from ipcbus.storage.files import Disk
 from ipcbus_tools import json_schemas
 from ipcbus_tools.cli import cli
+from ipcbus_tools.signals import SignalHandler, Stopped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +34,9 @@ def area(tmp_path: Path) -> Path:
     """A sender's area with three pending messages."""
     folder = area_folder(tmp_path, "gateway", "orders", "source")
     opened = FileArea.open(Disk(), folder, SENDER)
+    opened.note(timeout_note(1, 2_000_000_000))
     for number in range(1, 5):
-        opened.save(SOME, 2_000_000_000, 1_700_000_000_000_000_000 + number, b"head", b"value" * number)
+        opened.save(SOME, 0, 1_700_000_000_000_000_000 + number, b"head", b"value" * number)
     opened.release(2, 2)
     opened.close()
     return folder
@@ -93,6 +99,39 @@ def test_an_area_that_is_in_use_is_shown(area: Path) -> None:
     assert "0000000000abcdef" in shown
 
 
+def test_failed_messages_are_counted_once(area: Path) -> None:
+    """Of three pending messages one failed for two names, one failed and is expected again, and one is acknowledged."""
+    assert facts("show", str(area))["area"]["failed"] == 0
+    opened = FileArea.open(Disk(), area, SENDER)
+    notes = [Note(sender_notes.NAME, each, 0, (), f"name {each}") for each in (1, 2)]
+    notes += [Note(sender_notes.EXPECT, each, 0, ((1, 4),)) for each in (1, 2)]
+    notes += [Note(sender_notes.FAIL, 1, 518, ((1, 3),)), Note(sender_notes.FAIL, 2, 519, ((1, 1),))]
+    notes += [Note(sender_notes.EXPECT, 1, 0, ((3, 3),)), Note(sender_notes.ACK, 1, 0, ((4, 4),))]
+    for note in notes:
+        opened.note(sender_notes.encode(note))
+    opened.close()
+    found = facts("show", str(area))["area"]
+    assert (found["pending"], found["failed"]) == (3, 1)
+    assert "failed       1" in run("show", str(area)).output
+
+
+def test_the_receivers_of_an_area_are_shown_and_forgotten(area: Path) -> None:
+    opened = FileArea.open(Disk(), area, SENDER)
+    for each in (1, 2):
+        opened.note(sender_notes.encode(Note(sender_notes.NAME, each, 0, (), f"name {each}")))
+        opened.note(sender_notes.encode(Note(sender_notes.EXPECT, each, 0, ((1, 4),))))
+    opened.note(sender_notes.encode(Note(sender_notes.ACK, 2, 0, ((1, 4),))))
+    opened.close()
+    assert facts("show", str(area))["area"]["receivers"] == ["name 1", "name 2"]
+    refused = run("forget", str(area), "nobody")
+    assert (refused.exit_code, "expected: name 1, name 2" in refused.output) == (1, True)
+    assert facts("forget", str(area), "name 1") == {
+        **{"path": str(area), "receiver": "name 1", "receivers": ["name 2"], "pending": 0}
+    }
+    assert "receivers    name 2" in run("show", str(area)).output
+    assert "expected: none" in run("forget", str(area), "name 2").output
+
+
 def test_damage_is_found_and_repaired(area: Path) -> None:
     assert facts("verify", str(area)) == {"path": str(area), "missing": [], "findings": []}
     spoil(area)
@@ -135,3 +174,35 @@ def test_a_missing_area_is_an_error(tmp_path: Path) -> None:
         result = run(name, str(tmp_path / "none"))
         assert result.exit_code == 1
         assert "there is no GMD area" in result.output
+
+
+def test_a_tail_counts_what_is_acknowledged_between_its_looks(area: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = FileArea.open(Disk(), area, SENDER)
+    acknowledged = iter([1, 0, 2])
+
+    def wait(handler: SignalHandler, _: float) -> None:
+        count = next(acknowledged, -1)
+        if count < 0:
+            raise Stopped(signal.SIGINT)
+        for _ in range(count):
+            number = opened.save(SOME, 0, 1, b"", b"more")
+            opened.release(number, number)
+        opened.save(SOME, 0, 1, b"", b"last")
+        opened.write_releases()
+
+    monkeypatch.setattr(SignalHandler, "wait", wait)
+    lines = run("show", str(area), "--tail").output.splitlines()
+    opened.close()
+    assert [line.split()[0] for line in lines] == ["1", "3", "4", "6", "and", "7", "10", "and"]
+    assert [" ".join(line.split()) for line in lines if "and" in line] == [
+        "and 1 message, acknowledged meanwhile",
+        "and 2 messages, acknowledged meanwhile",
+    ]
+
+
+def test_a_tail_needs_the_area_of_a_source(tmp_path: Path) -> None:
+    folder = area_folder(tmp_path, "settlement", "orders", "receiver")
+    FileReceiverArea.open(Disk(), folder, AreaIdentity("settlement", "orders", "default")).close()
+    result = run("show", str(folder), "--tail")
+    assert result.exit_code == 1
+    assert "this is the area of a receiver; give the area of a source" in result.output

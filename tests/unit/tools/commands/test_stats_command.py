@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 from ipcbus.stats import counters_of as rows
 from ipcbus_tools.commands.stats_command import counters_of
 from ipcbus_tools.name_lookup import pick_session
@@ -19,6 +21,15 @@ def test_every_counter_stands_there_once() -> None:
     assert names == expected
     assert (found.source, found.domain, found.seconds) == (FAST, "trading", TRADING.seconds)
     assert [reader.pid for reader in found.receivers] == [29703, 29704]
+
+
+def test_the_counters_of_the_context_stand_there_too() -> None:
+    figures = {row.name: 7 for row in rows("context")}
+    contexts = tuple(dataclasses.replace(each, counters=figures) for each in TRADING.contexts)
+    found = counters_of(dataclasses.replace(TRADING, contexts=contexts), SESSION)
+    values = [(line.name, line.value) for line in found.counters if line.of == "context"]
+    assert values == list(figures.items())
+    assert ("gmd_pending", 7) in values
 
 
 def test_value_rate_unit_and_meaning() -> None:

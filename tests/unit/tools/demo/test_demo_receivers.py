@@ -7,11 +7,18 @@ import pytest
 
 from ipcbus import stats
 from ipcbus_tools.common import Failure
+from ipcbus_tools.demo import demo_receivers
 from ipcbus_tools.demo.demo_receivers import DemoReceivers
 from tests.kit.bus import LBTIPC, Bus
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo waits until its processes end: on a busy machine they have not started yet when they are to end."""
+    monkeypatch.setattr(demo_receivers, "_TIMEOUT_S", 600.0)
 
 
 def receivers(domain: str) -> int:

@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
-from ipcbus_tools.top.terminal import decode
+from ipcbus_tools.top.terminal import Terminal, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG_S = 30.0
 
 
 @pytest.mark.parametrize(
@@ -38,3 +50,64 @@ def test_however_the_bytes_are_cut(data: bytes, cut: int) -> None:
     first, middle = decode(data[:cut])
     second, end = decode(middle + data[cut:])
     assert (first + second, end) == (whole, rest)
+
+
+@contextlib.contextmanager
+def terminal_of_20_by_4() -> Iterator[tuple[Terminal, int]]:
+    """A terminal, and the other end of its line."""
+    line, theirs = pty.openpty()
+    # pytest puts streams of its own into `sys` again before each test, so a fixture would come too early.
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        open(line, "rb", buffering=0),
+        open(theirs, "rb", buffering=0) as keyboard,
+        open(os.dup(theirs), "w") as screen,
+    ):
+        for name, value in (("TERM", "xterm"), ("COLUMNS", "20"), ("LINES", "4")):
+            patch.setenv(name, value)
+        patch.setattr(sys, "stdin", keyboard)
+        patch.setattr(sys, "stdout", screen)
+        with Terminal() as terminal:
+            yield terminal, line
+
+
+def drawn(line: int, end: bytes) -> bytes:
+    """What came over the line, up to an end."""
+    data = b""
+    while not data.endswith(end):
+        data += os.read(line, 4096)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("pieces", "keys"),
+    [
+        ((b"\x1b[<0;7", b"1;4M"), ["click 70 3"]),
+        ((b"\x1b", b"[A"), ["up"]),
+        ((b"\xc3", b"\xa9"), ["\u00e9"]),
+    ],
+)
+def test_a_sequence_may_come_in_pieces(pieces: tuple[bytes, bytes], keys: list[str]) -> None:
+    with terminal_of_20_by_4() as (terminal, line):
+        os.write(line, pieces[0])
+        assert terminal.keys(LONG_S) == []
+        assert terminal.keys(0) == []  # the next screen was due; that says nothing about the line
+        os.write(line, pieces[1])
+        assert terminal.keys(LONG_S) == keys
+
+
+def test_an_escape_character_alone_is_a_key() -> None:
+    with terminal_of_20_by_4() as (terminal, line):
+        os.write(line, b"\x1b")
+        assert terminal.keys(LONG_S) == []
+        assert terminal.keys(LONG_S) == ["escape"]
+
+
+def test_a_screen_is_drawn_over_the_one_before() -> None:
+    with terminal_of_20_by_4() as (terminal, line):
+        drawn(line, b"\x1b[?25l")  # the cursor is hidden
+        for text in (b"first", b"second"):
+            terminal.show(Text(f"{text.decode()}\n2\n3\nlast"))
+            screen = drawn(line, b"last" + b" " * 16)
+            assert screen.startswith(b"\x1b[H" + text), screen
+            assert screen.count(b"\n") == 3  # nothing scrolls

@@ -14,7 +14,8 @@ from ipcbus.runtime.discovery.topic_resolution import ResolutionPath, TopicResol
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.udp.network_interface import Interface
 from ipcbus.transport.udp.sealing import Seal
-from ipcbus.wire.seal import Purpose
+from ipcbus.wire.seal import Keyring
+from ipcbus.wire.seal_format import Purpose
 from ringbuf.slots import Identity
 from tests.kit.resolving import source
 
@@ -68,7 +69,7 @@ def test_a_source_on_the_loopback_interface_is_told_there_only(interface: Interf
 
 def test_with_a_key_packets_go_out_sealed_and_others_are_dropped(domain: str) -> None:
     mine, other, stranger = (
-        Seal(key * 32, domain, Purpose.RESOLUTION, Purpose.RESOLUTION, 64) for key in (b"k", b"k", b"x")
+        Seal(Keyring({1: key * 32}), domain, Purpose.RESOLUTION, Purpose.RESOLUTION, 64) for key in (b"k", b"k", b"x")
     )
     path_, resolution = path(seal=mine)
     port = Mock()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
+import weakref
 from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
 
 from ipcbus.delivery.pump import TASKS, Pump
 from ipcbus.delivery.sink import Sink
@@ -25,13 +29,20 @@ class Loop:
     def __init__(self) -> None:
         self.pump = Pump()
         self.readable, self.ring = os.pipe()
-        self.interrupts: Callable[[], object] = lambda: None
+        self.hand_overs: Callable[[], object] = lambda: None
+        self.armed = False
 
-    def interrupt(self) -> None:
-        self.interrupts()
+    def hand_over(self) -> None:
+        self.hand_overs()
 
-    def fileno(self) -> int:
+    def stand_back(self) -> None: ...
+
+    def watch_descriptor(self) -> int:
+        self.armed = True
         return self.readable
+
+    def ignore_descriptor(self) -> None:
+        self.armed = False
 
     def close(self) -> None:
         os.close(self.readable)
@@ -65,34 +76,136 @@ def test_a_message_that_comes_while_a_task_begins_to_wait_is_seen() -> None:
         loop, sink = Loop(), Sink(None, 1)
         waiters = AsyncWaiters(cast("Any", loop), None)
         # The thread of the context delivers between the look of the application and the wait.
-        loop.interrupts = lambda: sink.queue.append(MESSAGE)
+        loop.hand_overs = lambda: sink.queue.append(MESSAGE)
         await asyncio.wait_for(waiters.wait(sink), GIVE_UP_S)
         loop.close()
 
     asyncio.run(main())
 
 
-def test_without_a_thread_the_task_drives_the_context_and_closes_its_copy_of_the_descriptor() -> None:
-    async def main() -> None:
-        loop, sink = Loop(), Sink(None, 1)
-        turns = 0
+class Driven:
+    """A context without a thread: each byte in the pipe is a message for the first sink of a list."""
 
-        def work() -> None:
-            nonlocal turns
-            turns += 1
-            if turns == 2:  # the first turn comes before the wait
-                os.read(loop.readable, 1)
-                sink.queue.append(MESSAGE)
+    def __init__(self) -> None:
+        self.loop, self.sinks = Loop(), [Sink(None, 1), Sink(None, 1)]
+        self.turns: list[bool] = []
+        self.waiters = AsyncWaiters(cast("Any", self.loop), self.work)
+        self.descriptors = len(os.listdir("/proc/self/fd"))
+        os.set_blocking(self.loop.readable, False)
 
-        before = len(os.listdir("/proc/self/fd"))
-        waiters = AsyncWaiters(cast("Any", loop), work)
-        task = asyncio.ensure_future(waiters.wait(sink))
+    def work(self) -> None:
+        self.turns.append(self.is_armed())
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.loop.readable, 1)
+            self.sinks[0].queue.append(MESSAGE)
+
+    def is_armed(self) -> bool:
+        return self.loop.armed
+
+    async def wait(self) -> None:
+        task = asyncio.ensure_future(self.waiters.wait(self.sinks[0]))
         await asyncio.sleep(0)
-        assert (turns, task.done()) == (1, False)
-        os.write(loop.ring, b"d")
+        assert not task.done()
+        os.write(self.loop.ring, b"d")
         await asyncio.wait_for(task, GIVE_UP_S)
-        assert turns == 2
-        assert len(os.listdir("/proc/self/fd")) == before
+        self.sinks[0].queue.popleft()
+
+    def copies(self) -> int:
+        return len(os.listdir("/proc/self/fd")) - self.descriptors
+
+    def close(self) -> None:
+        self.waiters.close()
+        self.loop.close()
+
+
+def test_without_a_thread_the_task_drives_the_context_and_one_watch_serves_many_waits() -> None:
+    async def main() -> None:
+        driven = Driven()
+        running = asyncio.get_running_loop()
+        with mock.patch.object(running, "add_reader", wraps=running.add_reader) as added:
+            for _ in range(3):
+                await driven.wait()
+                assert not driven.is_armed()  # sources need not ring while no task waits
+        assert (added.call_count, driven.copies()) == (1, 1)
+        # Armed before each sleep; not in the turn that brings the message, before the task has it.
+        assert driven.turns == [True, False] * 3
+        driven.waiters.close()
+        assert driven.copies() == 0
+        driven.loop.close()
+
+    asyncio.run(main())
+
+
+def test_the_descriptor_is_armed_again_for_a_task_that_waits_on() -> None:
+    async def main() -> None:
+        driven = Driven()
+        other = asyncio.ensure_future(driven.waiters.wait(driven.sinks[1]))
+        await driven.wait()
+        assert driven.is_armed()
+        assert driven.turns[-1]
+        other.cancel()
+        await asyncio.wait([other])
+        assert not driven.is_armed()
+        driven.close()
+
+    asyncio.run(main())
+
+
+def test_a_readable_descriptor_for_which_no_task_waits_is_not_watched_for_ever() -> None:
+    async def main() -> None:
+        driven = Driven()
+        await driven.wait()
+        os.write(driven.loop.ring, b"d")
+        while driven.copies():
+            await asyncio.sleep(0)
+        assert len(driven.turns) == 2  # the application may drive in another thread now
+        os.read(driven.loop.readable, 1)
+        await driven.wait()
+        assert driven.copies() == 1
+        driven.close()
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ended_gives_way_to_the_next_one() -> None:
+    driven = Driven()
+    asyncio.run(driven.wait())
+    asyncio.run(driven.wait())
+    assert driven.copies() == 1
+    driven.close()
+
+
+def test_a_loop_with_a_waiting_task_keeps_the_watch() -> None:
+    driven = Driven()
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.ensure_future(driven.waiters.wait(driven.sinks[1]))
+        await asyncio.sleep(0)
+        return task
+
+    task = first.run_until_complete(begin())
+    with mock.patch.object(second, "add_reader", side_effect=AssertionError):
+        other = second.run_until_complete(begin())
+    driven.waiters.close()
+    first.run_until_complete(task)
+    second.run_until_complete(other)
+    first.close()
+    second.close()
+    assert driven.copies() == 0
+    driven.loop.close()
+
+
+def test_the_asyncio_loop_keeps_no_context_alive() -> None:
+    async def main() -> None:
+        driven = Driven()
+        await driven.wait()
+        found, loop, copy = weakref.ref(driven.waiters), driven.loop, driven.waiters._watched
+        del driven
+        gc.collect()
+        assert found() is None  # the finalizer of a context closes it before
+        asyncio.get_running_loop().remove_reader(copy)
+        os.close(copy)
         loop.close()
 
     asyncio.run(main())

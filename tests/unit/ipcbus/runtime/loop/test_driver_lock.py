@@ -49,7 +49,7 @@ def test_a_blocked_send_helps_out_unless_another_thread_reads(driver_lock: Drive
     assert driver_lock.may_help()
     thread = threading.Thread(target=read)
     thread.start()
-    while driver_lock._last_guest is None:
+    while not driver_lock.pump.last_guest:
         driver_lock.wait_changed(0.001)
     assert not driver_lock.may_help()
     done.set()
@@ -101,12 +101,38 @@ def _change(driver_lock: DriverLock, changed: threading.Event) -> None:
 def test_a_free_lock_is_taken_for_a_short_change_and_a_held_one_is_not(sequential: bool) -> None:
     lock = DriverLock(sequential=sequential, split=False)
     try:
-        assert lock.take_if_free()
+        assert lock.pump.take_if_free()
         assert lock.is_driver()
-        assert not lock.take_if_free()
-        lock.give_back_taken()
+        assert not lock.pump.take_if_free()
+        lock.pump.give_back()
         assert not lock.is_driver()
         with lock.driver_lock():
-            assert not lock.take_if_free()
+            assert not lock.pump.take_if_free()
+    finally:
+        lock._close_kick_fds()
+
+
+def test_a_lock_that_is_free_is_taken_by_who_does_not_drive_and_others_wait_for_it() -> None:
+    lock = DriverLock(sequential=True, split=False)
+    driving = threading.Event()
+
+    def drive() -> None:
+        with lock.drive_alone():
+            driving.set()
+
+    thread = threading.Thread(target=drive, daemon=True)
+    try:
+        with lock.driver_lock_if_free() as taken:
+            assert taken
+            assert lock.is_driver()
+            thread.start()
+            assert not driving.is_set()
+        assert driving.wait(GIVE_UP_S)  # without WrongThread
+        thread.join(GIVE_UP_S)
+        with lock.driver_lock():
+            with lock.driver_lock_if_free() as taken:
+                assert not taken
+            assert lock.is_driver()
+        assert not lock.pump.owner
     finally:
         lock._close_kick_fds()

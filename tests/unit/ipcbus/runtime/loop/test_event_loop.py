@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import time
@@ -12,8 +13,11 @@ import pytest
 import ipcbus
 from ipcbus.resolution.local import object_names
 from ipcbus.runtime.loop.event_loop import EventLoop
+from ipcbus.runtime.loop.loop_tasks import Lives
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ringbuf import liveness, segment
 from ringbuf.doorbell import DATA, NEWS, Doorbell, DoorbellRinger
+from ringbuf.held_locks import HeldLocks
 from tests.kit.bus import GIVE_UP_S
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ class Work:
         self.told = 0
         self.delivered_calls = 0
         self.waiting = False
+        self.found: Lives | None = None
 
     def attend(self) -> bool:
         return False
@@ -62,6 +67,10 @@ class Work:
         self.timers_ran.release()
         return now_ns + self.every_ns
 
+    def lives(self, due_ns: int) -> Lives | None:
+        del due_ns
+        return self.found
+
 
 @pytest.fixture
 def work() -> Work:
@@ -91,6 +100,26 @@ def running(event_loop: EventLoop) -> Iterator[EventLoop]:
     event_loop.stop()
     thread.join(GIVE_UP_S)
     assert not thread.is_alive()
+
+
+def test_the_own_thread_looks_at_locks_instead_of_running_timers(
+    domain: str, event_loop: EventLoop, work: Work
+) -> None:
+    work.every_ns = 1_000_000
+    name = f"ipcbus.{domain}.l"
+    holder, looking = segment.create(name, 4096), segment.open_fd(name, write=False)
+    assert liveness.take(holder, 0)
+    work.found = Lives(HeldLocks([(looking, 0)]), 1_000_000, time.monotonic_ns() + 3600 * 10**9)
+    rest = event_loop.turn(None)
+    assert rest is not None
+    releasing = threading.Timer(0.02, os.close, (holder,))
+    releasing.start()
+    rest()
+    assert not work.found.locks.all_held()
+    releasing.join()
+    event_loop.rouse()
+    os.close(looking)
+    segment.remove(name)
 
 
 def test_timers_run_when_they_are_due(event_loop: EventLoop, work: Work) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import ipcbus
-from ipcbus.event_queue import _Keeper
 from ipcbus.runtime.loop.driver_lock import DriverLock
 from ipcbus.runtime.loop.event_loop import EventLoop
 from ipcbus.runtime.loop.interrupts import shorten
@@ -40,11 +39,19 @@ inside = FunctionType(interrupted.__code__, {"__name__": "ipcbus.inside", "Keybo
 @contextlib.contextmanager
 def interrupted_asleep(context: ipcbus.Context) -> Iterator[None]:
     """Sends SIGINT to this thread when it sleeps as the driver of a context."""
-    pump, me, over = context._event_loop.pump, threading.get_ident(), threading.Event()
+    pump = context._event_loop.pump
+    with interrupted_when(lambda: pump.asleep):
+        yield
+
+
+@contextlib.contextmanager
+def interrupted_when(asleep: Callable[[], object]) -> Iterator[None]:
+    """Sends SIGINT to this thread when it sleeps."""
+    me, over = threading.get_ident(), threading.Event()
 
     def interrupt() -> None:
         while not over.wait(0.001):
-            if pump.asleep:
+            if asleep():
                 signal.pthread_kill(me, signal.SIGINT)
                 return
 
@@ -80,7 +87,8 @@ def test_pulling(domain: str, monkeypatch: pytest.MonkeyPatch, form: str) -> Non
             with pytest.raises(KeyboardInterrupt) as caught, interrupted_asleep(context):
                 PULLS[form](receiver)
         assert context._event_loop.pump.owner == 0
-        assert frames(caught.value) == []
+        # Compiled functions cannot leave their own line out.
+        assert [name.rpartition(".")[2] for name in frames(caught.value)] == ["__next__" if form == "for" else form]
 
 
 def test_process_events(domain: str) -> None:
@@ -92,10 +100,9 @@ def test_process_events(domain: str) -> None:
         assert frames(caught.value) == []
 
 
-def test_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatch() -> None:
     with ipcbus.EventQueue() as queue:
-        monkeypatch.setattr(_Keeper, "sleep", inside)
-        with pytest.raises(KeyboardInterrupt) as caught:
+        with pytest.raises(KeyboardInterrupt) as caught, interrupted_when(lambda: queue._event_buffer.sleepers):
             queue.dispatch()
     assert frames(caught.value) == []
 
@@ -151,7 +158,7 @@ def test_errors_keep_their_tracebacks(domain: str) -> None:
         receiver = context.receiver("t", lambda _: None)
         with pytest.raises(ipcbus.IpcBusError) as caught:
             receiver.receive()
-        assert frames(caught.value)[:1] == ["receive"]
+        assert frames(caught.value)[0] == "ipcbus.delivery.puller.Puller.receive"
         assert frames(caught.value)[-2:] == ["_take_slowly", "_check_pull"]
 
 

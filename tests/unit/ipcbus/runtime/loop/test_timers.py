@@ -54,6 +54,8 @@ class Context:
         self.sending.pending_wakeups = SimpleNamespace(take_ready=lambda now_ns: (self.served, self.again_ns))
         self.network = Mock()
         self.network.turn.return_value = FOREVER_NS
+        self.network.is_behind.return_value = False
+        self.network.read_after_pause.side_effect = lambda now_ns: now_ns
         options = ContextOptions({"liveness_check_interval": 300, "resolution_scan_interval": 500})
         self.timers = Timers(domain, 1, options, self._sources)
         self.event_loop = Mock()
@@ -135,6 +137,21 @@ def test_a_change_of_a_registry_has_the_registries_read_at_once(context: Context
     context.timers.registry_changed()
     context.run(SECOND_NS + 2)
     assert context.receiving.scan.call_count == 2
+
+
+def test_while_only_the_liveness_check_is_due_a_look_at_locks_stands_for_it(context: Context) -> None:
+    receiving = Mock()
+    receiving.datagram_source.owner_lock.return_value = (0, 1)
+    context.receiving.sessions.return_value = [receiving]
+    context.sending.receiver_locks.side_effect = lambda: [(0, 2)]
+    due_ns = context.run(1500 * MS_NS)
+    found = context.timers.lives(due_ns)
+    assert found is not None
+    assert (due_ns, found.every_ns, found.until_ns) == (1800 * MS_NS, 300 * MS_NS, 2000 * MS_NS)
+    assert context.timers.lives(due_ns - 1) is None
+    receiving.datagram_source.owner_lock.return_value = None  # of another host
+    assert context.timers.lives(due_ns) is None
+    assert context.timers.lives(context.run(1950 * MS_NS)) is None  # all tasks are due at 2 s
 
 
 def test_an_announcement_rings_each_other_context_of_the_domain(domain: str, context: Context) -> None:

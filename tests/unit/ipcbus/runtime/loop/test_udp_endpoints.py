@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import select
 import socket
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
@@ -13,6 +15,7 @@ import pytest
 
 from ipcbus import ConfigError
 from ipcbus.config import Config, ContextOptions, ReceiverOptions
+from ipcbus.runtime.loop import udp_endpoints
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
 from ringbuf.slots import Identity
@@ -100,6 +103,30 @@ def test_a_packet_makes_its_addressee_due_sooner(endpoints: UdpEndpoints) -> Non
     sender.others.send(b"x")
     assert endpoints.read() == 50
     assert len(sender.turns) == 2
+
+
+def test_after_a_pause_all_packets_are_read_before_their_addressees_timers_run(endpoints: UdpEndpoints) -> None:
+    sender = Sender(endpoints, 100)
+    endpoints.add(cast("Any", sender))
+    sender.session_socket.may_have_more = True
+    waiting: list[bool] = []
+
+    def turn(now_ns: int) -> None:
+        del now_ns
+        waiting.append(bool(select.select([sender.session_socket.socket], [], [], 0)[0]))
+
+    sender.turn = turn  # type: ignore[method-assign]
+    for _ in range(100):
+        sender.others.send(b"x" * 100)
+    endpoints.read()
+    assert waiting == [False]
+    sender.others.send(b"x")
+    read_ns = time.monotonic_ns()
+    assert endpoints.read_after_pause(read_ns) == read_ns
+    assert waiting == [False]
+    later_ns = read_ns + udp_endpoints._PAUSE_NS + 1
+    endpoints.read_after_pause(later_ns)
+    assert waiting == [False] * 2
 
 
 def test_a_sender_that_is_over_is_dropped_with_its_socket(endpoints: UdpEndpoints, event_loop: Mock) -> None:

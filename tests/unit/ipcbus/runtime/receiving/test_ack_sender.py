@@ -56,7 +56,7 @@ class Stand:
         _, link, source = stage.open()
         self.source = ControlChannel(source, queue_max=1 << 20, message_max=1 << 20)
         self.channel = ControlChannel(link, queue_max=1 << 20, message_max=1 << 20)
-        writer = link.response_writer(self.channel, Pump(), sequential=True)
+        writer = link.response_writer(self.channel, Pump())
         assert writer is not None
         self.writer = writer
         self.recorded: list[int] = []

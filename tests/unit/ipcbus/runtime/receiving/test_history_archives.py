@@ -9,7 +9,8 @@ import pytest
 import ipcbus
 from ipcbus.archive import Archive, Limits, Recorder
 from ipcbus.runtime.receiving.history_archives import open_history
-from tests.kit.recording import until, written
+from tests.kit.recording import written
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

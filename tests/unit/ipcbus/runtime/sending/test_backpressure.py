@@ -11,6 +11,7 @@ import pytest
 
 from ipcbus import MessageTooLarge, WouldBlock
 from ipcbus.runtime.sending.backpressure import Backpressure
+from ipcbus.wire.wire_layout import TRANSPORT_LBTIPC, TRANSPORT_LBTRU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ class Sending:
         self.session: Any = Mock(evictor=None, source_string="LBT-IPC:1")
         self.session.channel.writer = self.ring
         self.session.batch = SimpleNamespace(damaged=False, gate=0, flush=lambda: self.steps.append("flush"))
-        self.session.plan = SimpleNamespace(source_paced=False, checksums=False)
+        self.session.plan = SimpleNamespace(transport=TRANSPORT_LBTIPC, source_paced=False, checksums=False)
         self.session.blocked = self._blocked
         self.policy = Backpressure(cast("Any", self), self.session)
 
@@ -73,6 +74,9 @@ class Sending:
 
     def inside_callback(self) -> bool:
         return self.inside
+
+    def read_for_undriven(self, session: object) -> bool:
+        return False
 
     def evict_slow_receivers(self, session: object, need: int | None = None) -> None:
         self.steps.append("look for slow receivers")
@@ -165,6 +169,11 @@ def test_a_message_in_pieces_that_never_fits_is_refused_and_one_that_may_fit_flu
         return sending.policy.begin_fragments(need, block, sending.source)
 
     with pytest.raises(MessageTooLarge, match="window of 1000"):
+        whole(1000)
+    with pytest.raises(MessageTooLarge, match="raise transport_lbtipc_transmission_window_size"):
+        whole(1000)
+    sending.session.plan.transport = TRANSPORT_LBTRU
+    with pytest.raises(MessageTooLarge, match="without a wait: send it in parts, or let the send block"):
         whole(1000)
     assert not whole(1000, block=True)  # it waits, piece by piece
     with pytest.raises(WouldBlock):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
+    from ipcbus.runtime.sending.shared_sources import SharedSources
 
 MESSAGE = bytes(16_384)
 MANY = 40
@@ -32,7 +33,9 @@ def served_stage(
     options = Config({"context": context or {}}).values("context")
     sources = SimpleNamespace(**{"any": False, "lost": lambda *_: None, "inlet": lambda _: None} | guaranteed)
     responses = ResponseTaker(lambda *_: 0, lambda _: None)
-    made = SessionChannels(stage.pair.sending, options, responses, lambda: None, cast("GuaranteedSources", sources))
+    guaranteeing = cast("GuaranteedSources", sources)
+    shares = cast("SharedSources", SimpleNamespace(lost=lambda *_: None, serve=lambda *_: None))
+    made = SessionChannels(stage.pair.sending, options, responses, lambda: None, guaranteeing, shares, lambda: 0)
     try:
         yield stage, made
     finally:
@@ -83,6 +86,31 @@ def test_a_receiver_without_a_channel_may_be_about_to_ask(domain: str) -> None:
         assert served.pipes.opening() == []
         assert not served.is_recovering(0, later_ns)
         del joined
+
+
+def test_a_receiver_that_has_not_read_everything_still_recovers_and_may_then_ask_for_more(domain: str) -> None:
+    options: dict[str, object] = {"control_channel_size": 65_536}
+    with served_stage(domain, options, any=True, has_room=lambda _: None) as (stage, served):
+        _, link = stage.join()
+        receiver = ControlChannel(link, queue_max=1 << 20, message_max=1 << 20)
+        link.request()
+        served.look()
+        assert link.attend()
+        link.put(b"?")
+        served.look()
+        later_ns = time.monotonic_ns() + 10**12
+        assert not served.is_recovering(0, later_ns)
+        (peer,) = served._peers
+        for _ in range(MANY):
+            assert served.send(peer, MESSAGE, bulk=True)
+        got = 0
+        while got < MANY:
+            later_ns += 10**12
+            assert served.is_recovering(0, later_ns), f"{MANY - got} messages still wait"
+            got += receiver.receive() is not None
+            served.look()
+        assert served.is_recovering(0, later_ns + 1)
+        assert not served.is_recovering(0, later_ns + 10**12)
 
 
 def test_the_first_call_after_the_last_receiver_has_left_rings_the_doorbell(domain: str) -> None:

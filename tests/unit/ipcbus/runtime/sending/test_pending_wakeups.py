@@ -16,6 +16,7 @@ class Session:
 
     def __init__(self) -> None:
         self.full = True
+        self.held: set[int] = set()
         self.asked: list[Any] = []
 
     def writer_waits(self) -> bool:

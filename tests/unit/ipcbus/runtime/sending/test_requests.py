@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +41,13 @@ def echo(message: Message) -> None:
     """Answers with the value in brackets."""
     if message.type is MessageType.REQUEST:
         message.respond(b"[" + message.data + b"]")
+
+
+class Answers:
+    """Takes responses, as it must not."""
+
+    async def take(self, _: object) -> None:
+        """Is not awaited."""
 
 
 def test_a_request_returns_the_first_response(bus: Bus) -> None:
@@ -297,5 +306,33 @@ def test_odd_arguments_send_nothing(bus: Bus) -> None:
         source.requests(b"x", None)  # type: ignore[arg-type]
     with pytest.raises(ipcbus.ConfigError):
         source.requests(b"x", 5)  # type: ignore[arg-type]
+    with pytest.raises(ipcbus.ConfigError, match="async"):
+        source.requests(b"x", Answers().take)
+    with pytest.raises(ipcbus.ConfigError, match="on_end"):
+        source.requests(b"x", lambda _: None, on_end=Answers().take)
     assert source.sequence_number == -1
     assert len(bus.contexts[0]._sending_sessions.requests._pending) == 0
+
+
+def test_a_callback_that_refers_to_its_request_is_freed_when_the_request_ends(bus: Bus) -> None:
+    """The garbage collector would take as long as all else if it had to free such pairs."""
+    context = bus.contexts[0]
+    bus.receiver("t", echo, context)
+    source = bus.source("t", context)
+    bus.joined(source)
+    freed: list[weakref.ref[object]] = []
+
+    def ask() -> None:
+        def take(_: Message) -> None:
+            request.close()
+
+        request = source.requests(b"x", take, on_end=lambda _: take)
+        freed.append(weakref.ref(take))
+
+    gc.disable()
+    try:
+        with context._event_loop.driver_lock():  # so that no response comes before the request is known
+            ask()
+        bus.until(lambda: freed[0]() is None, "the end of the callback")
+    finally:
+        gc.enable()

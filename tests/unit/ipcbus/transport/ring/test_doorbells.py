@@ -14,6 +14,8 @@ from ipcbus.transport.ring import doorbells as module
 from ipcbus.transport.ring.doorbells import Doorbells
 from ringbuf import segment
 from ringbuf.doorbell import DATA, Doorbell, DoorbellRinger
+from ringbuf.slot_doorbells import SlotDoorbells
+from tests.rings.channels import owned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def doorbells(domain: str) -> Iterator[Doorbells]:
-    made = Doorbells(domain, "LBT-IPC:1:1")
-    yield made
-    made.close()
+    with owned(domain) as channel:
+        made = Doorbells(domain, "LBT-IPC:1:1", SlotDoorbells(channel.writer, bool))
+        yield made
+        made.close()
 
 
 def test_who_changed_the_slot_is_rung_and_who_went_is_not(domain: str, doorbells: Doorbells) -> None:

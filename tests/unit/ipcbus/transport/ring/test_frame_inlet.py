@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ipcbus import MessageFlag
 from ipcbus.delivery.pump import Pump
+from ipcbus.delivery.received_message import Origin
+from ipcbus.delivery.share_gate import ShareGate
+from ipcbus.delivery.sink import Sink
+from ipcbus.delivery.work_taker import WorkTaker
 from ipcbus.transport.ring.frame_inlet import SessionInlet
 from ipcbus.transport.ring.pipe_link import CALLS
-from ipcbus.wire import control_messages
+from ipcbus.wire import control_messages, gmd_messages, share_messages
 from ipcbus.wire.control_front import FrameTaker
 from tests.kit.pipe_stage import PipeStage, channel, taken, writer
 
@@ -206,3 +211,59 @@ def test_a_pipe_of_too_many_slots_is_refused(stage: PipeStage) -> None:
         SessionInlet(stage.words, CALLS, [CALLS] * 65)
     with pytest.raises(IndexError, match="slot 3 of 3"):
         SessionInlet(stage.words, CALLS, [CALLS] * 3).serve(3, None, 0, None)
+
+
+class Keeper:
+    """What a gate of a share reports to."""
+
+    def flush_soon(self) -> None:
+        """Nothing acknowledges here."""
+
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        """A callback has raised."""
+        raise error
+
+
+def test_work_goes_to_its_member_and_damaged_work_to_python(stage: PipeStage) -> None:
+    draw, got, left, kept = random.Random(1), list[bytes](), list[bytes](), list[int]()
+    _, link, source = stage.open()
+    sink, keeper = Sink(None, 2), Keeper()
+    gate = ShareGate(sink, None, keeper, keeper)  # type: ignore[arg-type]  # the session brings nothing
+    taker = WorkTaker(lambda _, whole: left.append(whole))
+    taker.add(9, 5, gate, Origin("t", "LBT-IPC:1:1", 9), [], lambda _, entries: kept.append(len(entries)))
+    takers: list[FrameTaker | None] = [None] * 256
+    takers[share_messages.SHARE_WORK] = taker
+    inlet, pump = link.inlet(takers, "session"), Pump()
+    assert inlet is not None
+    pump.watch([], [inlet])
+    entries = [gmd_messages.entry(number, 5, 0, 0, b"", b"%d" % number) for number in range(1, 4)]
+    work = share_messages.work(9, 5, share_messages.REASSIGNED, 1, 4, entries)
+    assert channel(source).send_alone(work)
+    assert (pump.run(0, 0, True), pump.stuck, kept, left) == (2, False, [1], [])  # the queue has room for two
+    while sink.queue:
+        message = sink.queue.popleft()
+        assert message.flags == MessageFlag.UMQ_ULB | MessageFlag.UMQ_REASSIGNED
+        got.append(message.data)
+    assert got == [b"1", b"2"]
+    for _ in range(300):
+        damaged = bytearray(work)
+        damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        damaged = damaged[: draw.randrange(16, len(damaged) + 1)]
+        assert channel(source).send_alone(bytes(damaged))
+        assert pump.run(0, 0, True) <= 2
+        while sink.queue:
+            sink.queue.popleft()
+        while channel(link).receive() is not None:
+            pass
+    assert left
+
+
+def test_a_frame_goes_around_messages_that_wait(stage: PipeStage) -> None:
+    _, link, source = stage.open()
+    sending = channel(source)
+    assert sending.send(b"x" * 100_000)
+    assert sending.flush()  # the first message is not whole in the pipe
+    assert not sending.send_alone(b"alone")
+    while sending.flush():
+        assert channel(link).receive() in (None, b"x" * 100_000)
+    assert sending.send_alone(b"alone")

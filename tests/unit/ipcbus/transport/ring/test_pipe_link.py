@@ -31,7 +31,7 @@ def test_a_receiver_asks_and_gets_a_link(stage: PipeStage) -> None:
     slot = session.datagram_source.index
     assert [link.is_open, link.broken, link.put(b"x"), link.take(), link.ready()] == [False, "", False, None, False]
     assert link.frame_max == FRAME_MAX_LEAST
-    assert link.watched() is None
+    assert link.inlet([None] * 256, None) is None
     assert stage.pipes.look() == []
     link.request()
     assert (stage.state(slot), stage.hear()) == (CHANNEL_WANTED, (FRAMES, b""))

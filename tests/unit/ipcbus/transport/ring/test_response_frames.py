@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus.delivery.pump import URGENT, Pump
+from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.transport.ring.pipe_link import CALLS
 from ipcbus.wire import control_messages
 from ringbuf.doorbell import FRAMES
@@ -42,7 +43,7 @@ def test_both_ways_have_the_same_bytes(stage: PipeStage, data: bytes, number: in
 
 def test_a_link_without_a_pipe_has_no_short_way(stage: PipeStage) -> None:
     _, link = stage.join()
-    assert link.response_writer(channel(link), Pump(), sequential=True) is None
+    assert link.response_writer(channel(link), Pump()) is None
 
 
 def test_messages_that_wait_in_the_channel_go_first(stage: PipeStage) -> None:
@@ -75,6 +76,16 @@ def test_what_does_not_fit_is_left_to_the_channel(stage: PipeStage) -> None:
     assert not short.send(4, b"")
 
 
+def test_a_message_above_the_limit_of_the_channel_is_left_to_it(stage: PipeStage) -> None:
+    _, link, _ = stage.open()
+    over = ControlChannel(link, queue_max=1 << 20, message_max=control_messages.RESPONSE_HEADER + 10)
+    short = writer(link, over)
+    assert not short.send(1, bytes(11))
+    assert short.send(1, bytes(10))
+    assert not over.send_now(control_messages.response(1, bytes(11)))
+    assert over.send_now(control_messages.response(1, bytes(10)))
+
+
 def test_a_source_that_sleeps_is_rung_once(stage: PipeStage) -> None:
     _, link, _ = stage.open()
     short = writer(link)
@@ -91,19 +102,17 @@ def test_a_source_that_sleeps_is_rung_once(stage: PipeStage) -> None:
 def test_only_the_thread_that_drives_sends(stage: PipeStage) -> None:
     _, link, _ = stage.open()
     pump = Pump()
-    sequential = writer(link, pump=pump)
-    embedded = link.response_writer(channel(link), pump, sequential=False)
-    assert embedded is not None
-    assert [sequential.send(1, b""), embedded.send(1, b"")] == [True, False]
+    short = writer(link, pump=pump)
+    assert short.send(1, b"")
     assert pump.owner == 0
     pump.want(URGENT)
-    assert not sequential.send(1, b"")
+    assert not short.send(1, b"")
     pump.unwant(URGENT)
     other = threading.Thread(target=pump.take)
     other.start()
     other.join(GIVE_UP_S)
-    assert [sequential.send(1, b""), embedded.send(1, b"")] == [False, False]
+    assert not short.send(1, b"")
     pump.give_back()
     assert pump.take()
-    assert [sequential.send(1, b""), embedded.send(1, b"")] == [True, True]
+    assert short.send(1, b"")
     assert pump.owner == threading.get_ident()

@@ -80,7 +80,7 @@ def test_a_source_that_looks_is_not_rung(stage: PipeStage) -> None:
 
 def test_a_receiver_is_rung_only_while_it_sleeps(stage: PipeStage) -> None:
     session, link, source = stage.open()
-    word = link.watched()
+    word = link.inlet([None] * 256, None)
     assert word is not None
     source.put(b"x")
     assert stage.hear() == (b"", b"")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 from ipcbus.transport.udp.session_socket import SessionSocket
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from ipcbus.transport.udp.datagram_socket import DatagramSocket
     from ipcbus.transport.udp.mmsg import Address
@@ -19,12 +19,14 @@ class Socket:
     def __init__(self, *packets: bytes) -> None:
         self.waiting = list(packets)
         self.closed = False
+        self.longest_read = 0
 
     def close(self) -> None:
         self.closed = True
 
     def receive(self, limit: int) -> list[tuple[bytes, Address]]:
         found, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        self.longest_read = max(map(len, found), default=0)
         return [(packet, SENDER) for packet in found]
 
 
@@ -93,3 +95,46 @@ def test_a_socket_without_an_owner_is_closed_by_its_last_handler() -> None:
     port.add(taker, 1)
     port.remove(taker)
     assert socket.closed
+
+
+class FullSocket(Socket):
+    """Takes `room` packets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room, self.sent = 0, list[bytes]()
+
+    def send_pairs(self, pairs: Iterable[tuple[bytes, Address]]) -> tuple[tuple[bytes, Address], ...]:
+        given = tuple(pairs)
+        taken, rest = given[: self.room], given[self.room :]
+        self.room -= len(taken)
+        self.sent += [packet for packet, _ in taken]
+        return rest
+
+
+def test_packets_without_room_wait_in_their_order() -> None:
+    socket = FullSocket()
+    port = SessionSocket(cast("DatagramSocket", socket))
+    socket.room = 1
+    port.send([(b"1", SENDER), (b"2", SENDER), (b"3", SENDER)])
+    assert (port.waits, socket.sent) == (True, [b"1"])
+    port.send([(b"4", SENDER)])
+    socket.room = 2
+    port.read(0)
+    assert (port.waits, socket.sent) == (True, [b"1", b"2", b"3"])
+    socket.room = 2
+    port.send([(b"5", SENDER)])
+    port.read(0)
+    assert not port.waits
+    assert socket.sent == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_no_more_wait_than_a_few_thousand() -> None:
+    socket = FullSocket()
+    port = SessionSocket(cast("DatagramSocket", socket))
+    for number in range(10):
+        port.send([(bytes([number]), SENDER)] * 1000)
+    socket.room = 10_000
+    port.read(0)
+    assert not port.waits
+    assert len(socket.sent) == 4096

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ipcbus.reliability.receiver_settings import ReceiverCounts
-from ipcbus.reliability.reliable_sender import ReliableSender, SenderCounts, SenderSettings
+from ipcbus.reliability.reliable_sender import ReliableSender
+from ipcbus.reliability.session_sender import SenderCounts, SenderSettings
 from ipcbus.stats.counters import counters_of
 from ipcbus.transport.udp.datagram_socket import DatagramCounts
 from ipcbus.transport.udp.stats_blocks import INTERVAL_NS, SenderStatsBlock
@@ -138,7 +139,7 @@ def test_time_in_which_the_data_rate_limits() -> None:
     found.join(0)
     end = found.end
     for now_ns, blocked in ((5, False), (10, True), (20, True), (30, False), (50, True)):
-        found.board._sender = SimpleNamespace(blocked=blocked)  # type: ignore[assignment]
+        found.board._sender = SimpleNamespace(rate_limited=blocked)  # type: ignore[assignment]
         found.board.limited(now_ns)
     found.board._sender = end
     found.show(60)

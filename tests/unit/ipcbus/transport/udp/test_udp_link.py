@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 from typing import TYPE_CHECKING
 
 from ipcbus.reliability.clients import Client, State
 from ipcbus.reliability.rate_limiter import RateLimiter
-from ipcbus.transport.udp.udp_link import LINKS_MAX, ReceiverEnd, SenderLinks, counters
+from ipcbus.transport.udp.udp_link import LINKS_MAX, ReceiverEnd, SenderLinks, UdpLink, counters
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import ENDED, Frame, FrameAck
 
@@ -86,6 +87,23 @@ def test_each_client_has_a_link_of_its_own() -> None:
     assert scene.links.next_ns is None
 
 
+def test_frames_that_were_put_are_sent_by_one_push() -> None:
+    scene = Scene()
+    window = scene.join(1)
+    scene.exchange()
+    sent: list[int] = []
+    link = UdpLink(window, lambda: sent.append(scene.exchange()), contextlib.nullcontext())
+    for each in range(10):
+        assert link.put(b"%d" % each)
+    assert (sent, window.counts.frames_sent) == ([], 0)
+    link.push()
+    link.push()  # nothing new
+    assert len(sent) == 1
+    assert window.counts.frames_sent == 10
+    (there,) = scene.opened().values()
+    assert [there.take() for _ in range(10)] == [b"%d" % each for each in range(10)]
+
+
 def test_a_client_that_is_gone_or_another_one_at_its_address_breaks_the_link() -> None:
     scene = Scene()
     scene.join(1)
@@ -117,6 +135,45 @@ def test_a_receiver_that_opens_again_replaces_its_link() -> None:
     assert again.put(b"x")
     scene.exchange()
     assert window.take() == b"x"
+
+
+def test_a_link_that_is_ended_says_how_many_frames_have_come() -> None:
+    scene = Scene()
+    first = scene.join(1)
+    scene.exchange()
+    (window,) = scene.opened().values()
+    for _ in range(3):
+        assert first.put(b"x")
+    scene.exchange()
+    assert first.acknowledged == 3
+    assert first.put(b"late")
+    late = scene.ends[1].turn(scene.clients[1].cookie, scene.now)
+    assert scene.links.end(first.epoch) == 3
+    for packet in late:
+        scene.links.receive(parsed(packet), scene.clients[1], scene.now)
+    assert scene.links.end(first.epoch) == 3
+    assert [window.take() for _ in range(4)] == [b"x", b"x", b"x", None]
+    assert first.acknowledged == 3
+    assert scene.links.end(first.epoch + 1) == 0
+
+
+def test_a_link_that_is_ended_before_its_first_frame_comes_takes_none() -> None:
+    """What the receiving context sends over its next link may be read before it."""
+    scene = Scene()
+    first = scene.join(1)
+    opening = scene.ends[1].turn(scene.clients[1].cookie, scene.now)
+    scene.links.receive(parsed(opening[0]), scene.clients[1], scene.now)
+    for packet, _ in scene.links.turn(scene.now):
+        scene.ends[1].receive(parsed(packet), scene.now)
+    assert first.put(b"x")
+    assert scene.links.end(first.epoch) == 0
+    scene.exchange()
+    assert not scene.links.opened
+    assert scene.links.end(first.epoch) == 0
+    again = scene.ends[1].open(scene.now)
+    assert again.put(b"y") is False
+    scene.exchange()
+    assert scene.opened().keys() == {1}
 
 
 def test_links_above_the_largest_number_are_refused() -> None:

@@ -1,12 +1,12 @@
 """The retransmit window: the datagrams that a source can send again."""
 
-from __future__ import annotations
-
+import builtins
+from typing import ClassVar
 
 class RetransmitWindow:
     """The latest datagrams of a session: as many as the limits allow, and at least one."""
 
-    OVERHEAD = 120
+    OVERHEAD: ClassVar[int]
     """Bytes of memory that a datagram takes beside its own bytes."""
 
     def __init__(self, size: int, limit: int, prefix: int = 0) -> None:
@@ -18,41 +18,38 @@ class RetransmitWindow:
                 limit.
             prefix: number of bytes before each datagram that are held with it and not counted.
         """
-        self._size, self._limit, self._prefix = size, limit, prefix
-        self._held: dict[int, bytes] = {}
-        self.lead = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes of all datagrams that were added, with CHARGE for each."""
+
+    @property
+    def span(self) -> int:
+        """The datagrams from a position up to this distance from it are held together."""
+
+    @property
+    def lead(self) -> int:
         """The number that the next datagram gets."""
-        self.trail = 0
+
+    @property
+    def trail(self) -> int:
         """The oldest number that is held; equal to `lead` when the window is empty."""
-        self.bytes = 0
+
+    @property
+    def bytes(self) -> int:
         """Bytes of the datagrams that are held."""
 
     def __len__(self) -> int:
         """Returns the number of datagrams that are held."""
-        return len(self._held)
 
-    def add(self, datagram: bytes) -> int:
+    def add(self, datagram: builtins.bytes) -> int:
         """Adds a datagram, removes the oldest ones above the limits, and returns the number of the new one."""
-        number = self.lead
-        self.lead = number + 1
-        self._held[number] = datagram
-        self.bytes += len(datagram) - self._prefix
-        while self.bytes > self._size or (self._limit and self._with_overhead() > self._limit):
-            if self.trail == number:
-                break
-            self.bytes -= len(self._held.pop(self.trail)) - self._prefix
-            self.trail += 1
-        return number
 
-    def get(self, number: int) -> bytes | None:
+    def get(self, number: int) -> builtins.bytes | None:
         """Returns a datagram; None when it is not held."""
-        return self._held.get(number)
+
+    def position_of(self, number: int) -> int:
+        """Returns the bytes of all datagrams before this one; before the oldest that is held, for lower numbers."""
 
     def clear(self) -> None:
         """Removes all datagrams; the numbers go on."""
-        self._held.clear()
-        self.bytes = 0
-        self.trail = self.lead
-
-    def _with_overhead(self) -> int:
-        return self.bytes + self.OVERHEAD * len(self._held)

@@ -1,0 +1,1 @@
+cdef Py_ssize_t put_value(char *place, Py_ssize_t room, object value) except -1

@@ -1,0 +1,34 @@
+from libc.stdint cimport uint64_t
+
+from ipcbus.delivery.linger cimport Linger
+from ringbuf.answer_wait cimport AnswerWait
+from ringbuf.held_locks cimport HeldLocks
+
+cdef extern from "<sys/epoll.h>":
+    ctypedef union epoll_data_t:
+        int fd
+    cdef struct epoll_event:
+        epoll_data_t data
+    int epoll_wait(int epoll, epoll_event *events, int most, int timeout_ms) nogil
+
+cdef class OwnRest:
+    cdef object pump            # a weak reference
+    cdef object epoll           # stays open meanwhile
+    cdef int timeout_ms
+    cdef Linger linger          # decides whether to spin before the sleep; None never does
+    cdef AnswerWait answers     # None: does not spin for answers
+    cdef HeldLocks locks        # looked at during the sleep; None for no such looks
+    cdef int look_ms, look_every_ms
+    cdef readonly list woken
+    cdef readonly bint fetched  # all that has come over the network was fetched
+    cdef int network_fd
+    cdef object fetch
+    cdef long handled
+    cdef object error
+
+    cdef bint look_for_answer(self) except -1
+    cdef bint end_sleep(self, int count) except -1
+    cdef void note_experience(self) noexcept
+    cdef int sleep(self, int fd, epoll_event *events) noexcept nogil
+    cdef int spin(self, int fd, epoll_event *events)
+    cdef bint deliver(self, epoll_event *events, int count, uint64_t until) except -1

@@ -1,0 +1,59 @@
+"""The sleep of a context's own thread, which delivers as soon as it wakes up, before any Python runs."""
+
+import select
+from collections.abc import Callable
+
+from ipcbus.delivery.linger import Linger
+from ipcbus.delivery.pump import Pump
+from ringbuf.answer_wait import AnswerWait
+from ringbuf.held_locks import HeldLocks
+
+class OwnRest:
+    """One sleep. It keeps the pump, and so its context, alive only while it delivers."""
+
+    woken: list[int]
+    """The descriptors that ended the sleep; none when the time did."""
+    fetched: bool
+    """Whether all that has come over the network was fetched, and delivered."""
+
+    def __init__(
+        self, pump: Callable[[], Pump | None], epoll: select.epoll, seconds: float, linger: Linger | None = None
+    ) -> None:
+        """Prepares a sleep.
+
+        Args:
+            pump: a weak reference to the pump; the sleeping thread has its driver lock.
+            epoll: what wakes the thread.
+            seconds: the longest sleep.
+            linger: decides whether the thread looks at the descriptors for a moment before it sleeps; None never does.
+                After `await_answers`, whether it looks at the rings when an answer is likely to come soon.
+        """
+
+    def look_at(self, locks: HeldLocks, first_s: float, every_s: float) -> None:
+        """Looks at locks during the sleep, which goes on without the interpreter while all of them are held.
+
+        Args:
+            locks: locks of other processes.
+            first_s: seconds to the first look.
+            every_s: seconds between two looks.
+        """
+
+    def fetch_first(self, network_fd: int, fetch: Callable[[], bool] | None) -> None:
+        """Fetches what has come over the network before a delivery.
+
+        Args:
+            network_fd: the descriptor that is readable then.
+            fetch: what fetches; it returns whether that was all that has come.
+        """
+
+    def await_answers(self, answers: AnswerWait) -> None:
+        """Spins for a moment when the context has woken another one, if answers have come soon after that."""
+
+    def __call__(self) -> OwnRest:
+        """Sleeps, and delivers what has come unless the context is closed; returns itself.
+
+        While that is all that has come over the network, it goes on to spin and deliver, for 10 ms at most.
+        """
+
+    def take(self) -> int:
+        """Returns how many messages were delivered, or raises what their delivery raised."""

@@ -1,0 +1,150 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""The sleep of a context's own thread; the stub has the documentation."""
+from libc.stdint cimport uint32_t, uint64_t
+
+from ipcbus.delivery.linger cimport Linger
+from ipcbus.delivery.pump cimport Pump
+from ipcbus.delivery.pump import DESCRIPTOR, GUESTS, TASKS
+from ringbuf cimport _atomics
+from ringbuf.answer_wait cimport AnswerWait
+from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
+from ringbuf.held_locks cimport HeldLocks
+
+cdef enum:
+    EVENTS_MAX = 8
+    LONGEST_MS = 3600_000
+
+cdef uint64_t AWAITED = DESCRIPTOR | GUESTS | TASKS   # another thread or a task waits for what is delivered
+cdef double SLICE_NS = 1e7  # longest time between two turns of Python while messages come
+
+
+cdef int in_ms(double seconds) noexcept:
+    return <int>min(seconds * 1000 + 1, LONGEST_MS)
+
+
+cdef class OwnRest:
+    def __init__(self, pump, epoll, double seconds, Linger linger=None):
+        self.pump, self.epoll, self.linger = pump, epoll, linger
+        self.timeout_ms = in_ms(seconds)
+
+    def look_at(self, HeldLocks locks not None, double first_s, double every_s):
+        self.locks, self.look_ms, self.look_every_ms = locks, in_ms(first_s), in_ms(every_s)
+
+    def fetch_first(self, int network_fd, fetch):
+        self.network_fd, self.fetch = network_fd, fetch
+
+    def await_answers(self, AnswerWait answers not None):
+        self.answers = answers
+
+    def __call__(self):
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int fd = self.epoll.fileno(), i, count = 0
+        cdef bint looked = False
+        cdef uint64_t now
+        cdef uint64_t until = read_ticks(clock_kind()) + <uint64_t>(<double>self.timeout_ms * 1e6 / ns_per_tick())
+        self.handled = 0
+        try:
+            if self.answers is not None:
+                looked = self.look_for_answer()
+            elif self.linger is not None:
+                count = self.spin(fd, events)
+            if count == 0 and not looked:
+                now = read_ticks(clock_kind())
+                if self.answers is not None:
+                    _atomics.store_release64(&self.answers.sleeps, True)
+                with nogil:
+                    count = self.sleep(fd, events)
+                if self.answers is not None:
+                    looked = self.end_sleep(count)
+                elif self.linger is not None:
+                    self.linger.slept(read_ticks(clock_kind()) - now)
+            until = min(until, read_ticks(clock_kind()) + <uint64_t>(SLICE_NS / ns_per_tick()))
+            while (count > 0 or looked) and self.deliver(events, count, until):
+                # The next message may be as near, and a turn of Python takes longer than the way to it.
+                count = self.spin(fd, events) if self.linger is not None else 0
+        except BaseException as error:
+            self.error = error
+        self.woken = [events[i].data.fd for i in range(max(count, 0))]
+        return self
+
+    cdef bint look_for_answer(self) except -1:
+        """Spins for an answer, where that pays; returns whether it did. The sources see then that the context is awake."""
+        cdef uint64_t now = read_ticks(clock_kind())
+        cdef Pump pump
+        if now - _atomics.load_relaxed64(&self.answers.rung_at) > self.linger.longest or not self.linger.allowed(now):
+            return False
+        pump = self.pump()
+        if pump is None or not pump.may_deliver():
+            return False
+        pump.poller.arm(False)
+        self.linger.spin(pump.poller, now, <uint64_t>-1)
+        self.note_experience()
+        return True
+
+    cdef bint end_sleep(self, int count) except -1:
+        """Notes how long an answer took, or spins for it after a kick; returns whether it did."""
+        cdef bint looked = False
+        _atomics.store_release64(&self.answers.sleeps, False)
+        if self.answers.take_kick():
+            looked = self.look_for_answer()
+        elif count > 0:
+            self.linger.slept(read_ticks(clock_kind()) - _atomics.load_relaxed64(&self.answers.rung_at))
+            self.note_experience()
+        return looked
+
+    cdef void note_experience(self) noexcept:
+        cdef bint pays = self.linger.longest and self.linger.short_sleeps >= self.linger.after
+        _atomics.store_relaxed64(&self.answers.begins, self.linger.next if pays else <uint64_t>-1)
+
+    cdef int sleep(self, int fd, epoll_event *events) noexcept nogil:
+        """Sleeps, and meanwhile looks at the locks; returns how many descriptors are readable."""
+        cdef int count, left_ms = self.timeout_ms, look_ms = self.look_ms
+        while self.locks is not None and look_ms < left_ms:
+            count = epoll_wait(fd, events, EVENTS_MAX, look_ms)
+            if count or not self.locks.are_held():
+                return count
+            left_ms -= look_ms
+            look_ms = self.look_every_ms
+        return epoll_wait(fd, events, EVENTS_MAX, left_ms)
+
+    cdef bint deliver(self, epoll_event *events, int count, uint64_t until) except -1:
+        """Delivers what has come; returns whether there is nothing more to do for now, until this time."""
+        cdef Pump pump = self.pump()
+        cdef uint64_t now
+        cdef long handled
+        cdef int i
+        self.fetched = False
+        if pump is None or not pump.may_deliver():
+            return False
+        if self.answers is not None:
+            _atomics.store_relaxed64(&self.answers.rung_at, 0)  # the answer has come, or no spin was long enough
+        for i in range(count if self.fetch is not None else 0):
+            if events[i].data.fd == self.network_fd:
+                self.fetched = self.fetch()
+        while True:
+            now = read_ticks(clock_kind())
+            handled = pump.loop(now, now, 0, True, 0)
+            self.handled += handled
+            if not self.fetched or now >= until or pump.must_stop() or pump.wants(AWAITED):
+                return False
+            if handled == 0:
+                return count == 1
+
+    cdef int spin(self, int fd, epoll_event *events):
+        """Looks at the descriptors for a moment, where that pays; returns how many are readable."""
+        cdef uint32_t clock = clock_kind()
+        cdef uint64_t began = read_ticks(clock), now = began, ticks = self.linger.allowed(began)
+        cdef int count = 0
+        if ticks == 0 or self.timeout_ms == 0:
+            return 0
+        with nogil:
+            while count == 0 and now - began < ticks:
+                count = epoll_wait(fd, events, EVENTS_MAX, 0)
+                now = read_ticks(clock)
+        self.linger.spun(now, now - began, count > 0)
+        return count
+
+    def take(self):
+        if self.error is not None:
+            raise self.error
+        return self.handled

@@ -1,0 +1,80 @@
+"""What the context's own thread waits on between two turns."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.linger import Linger
+from ipcbus.runtime.loop.own_rest import OwnRest
+from ringbuf import clock
+from ringbuf.answer_wait import AnswerWait
+
+if TYPE_CHECKING:
+    import select
+    from collections.abc import Callable
+
+    from ipcbus.delivery.pump import Pump
+    from ipcbus.runtime.loop.loop_tasks import Lives
+    from ringbuf.poller import Poller
+
+_SLEEP_NS = 20_000
+"""Processor time of a sleep."""
+_NETWORK_SLEEP_NS = 50_000
+"""Processor time of both sides for a sleep that a packet ends."""
+_LONGEST_SPIN_NS = 100_000_000
+
+
+class Rests:
+    """Makes the rests of a thread that has the driver lock."""
+
+    def __init__(self, epoll: select.epoll, kick_fd: int, linger_ns: int) -> None:
+        """Begins without experience.
+
+        Args:
+            epoll: what wakes the thread.
+            kick_fd: an eventfd that `epoll` watches.
+            linger_ns: the longest spin before a sleep.
+        """
+        self._epoll = epoll
+        self._answer_linger, self._network_linger = (
+            Linger(int(linger_ns / clock.tick_ns()), int(sleep_ns / clock.tick_ns()))
+            for sleep_ns in (_SLEEP_NS, _NETWORK_SLEEP_NS)
+        )
+        self.answers = AnswerWait(kick_fd)
+        """Learns from the sources of the context when they wake another one."""
+
+    def network(self, pump: Pump, seconds: float, network_fd: int, fetch: Callable[[], bool] | None) -> OwnRest:
+        """Returns a rest of a context with sessions over the network; the arguments are those of `OwnRest`."""
+        rest = OwnRest(weakref.ref(pump), self._epoll, seconds, self._network_linger)
+        rest.fetch_first(network_fd, fetch)
+        return rest
+
+    def rings(self, pump: Pump, now_ns: int, seconds: float, lives: Lives | None) -> OwnRest:
+        """Returns a rest of a context whose sessions are rings.
+
+        Args:
+            pump: reads the rings.
+            now_ns: the time.
+            seconds: the longest rest without `lives`.
+            lives: what the thread looks at then, to rest on while other processes live.
+        """
+        rest_s = seconds if lives is None else (lives.until_ns - now_ns) / 1e9
+        rest = OwnRest(weakref.ref(pump), self._epoll, rest_s, self._answer_linger)
+        if lives is not None:
+            rest.look_at(lives.locks, seconds, lives.every_ns / 1e9)
+        rest.await_answers(self.answers)
+        return rest
+
+
+def poll(epoll: select.epoll, until_ns: int) -> None:
+    """Rests until a wake-up or a time."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: closed
+        epoll.poll(max(0, until_ns - time.monotonic_ns()) / 1e9)
+
+
+def spin(poller: Poller, loops: int, until_ns: int) -> bool:
+    """Polls the rings until one has a message, or until a time."""
+    return poller.spin(loops, max(0, min(until_ns - time.monotonic_ns(), _LONGEST_SPIN_NS)))

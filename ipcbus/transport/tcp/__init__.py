@@ -1,0 +1,1 @@
+"""Sessions over TCP: LBT-TCP, its connections and its sockets."""

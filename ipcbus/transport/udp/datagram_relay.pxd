@@ -1,0 +1,36 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from ipcbus.reliability.retransmit_window cimport RetransmitWindow
+from ipcbus.transport.udp.mmsg cimport BATCH, Batched, SocketAddress
+from ringbuf.ring cimport RingReader, RingWriter
+
+cdef struct Moved:
+    int count
+    Py_ssize_t size, longest
+
+cdef class DatagramFetcher:
+    cdef Batched arrivals
+    cdef SocketAddress sender
+    cdef uint32_t session_id
+    cdef RingWriter writer      # of the ring to which `fetch` moves datagrams; None while it moves none
+    cdef uint64_t number, trail_max, room_min
+    cdef Py_ssize_t size_max
+    cdef Moved moved            # since `direct`
+    cdef Py_ssize_t charged(self) noexcept
+
+cdef class RecordSender:
+    cdef RingReader reader
+    cdef RetransmitWindow window
+    cdef uint32_t session_id
+    cdef Batched socket
+    cdef tuple addresses
+    cdef SocketAddress names[BATCH]
+    cdef uint64_t limit, mask
+    cdef object lock, published, keep, on_room
+    cdef public bint ready
+    cdef bint sending           # a thread is in `send_waiting`
+    cdef int count              # of what was sent and not settled
+    cdef uint64_t size
+    cdef int64_t sent_ns
+    cdef bint send_directly(self) except -1
+    cdef bint send_waiting(self, list left, bint *event) except -1

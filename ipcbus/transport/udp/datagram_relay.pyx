@@ -1,0 +1,313 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""The usual case of datagrams; the stub has the documentation."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from ringbuf._layout cimport RECORD_HEADER, Record
+from ringbuf.clock cimport epoch_ns, monotonic_ns, ns_per_tick
+from ringbuf.relay cimport put_bytes
+from ringbuf.ring cimport RingReader, RingWriter, reader_done, reader_next_sealed, reader_sample, reader_show
+
+from ipcbus.reliability.retransmit_window cimport RetransmitWindow
+from ipcbus.transport.udp.mmsg cimport (
+    BATCH, CONTROL_WORDS, JOINED_BYTES_MAX, JOINED_COUNT_MAX, Batched, SocketAddress, ask_to_split, iovec, mmsghdr,
+)
+from ipcbus.wire.data_front cimport DataFront, be32toh, be64toh, fill, htobe32, is_data
+
+from ipcbus.wire import udp_packets
+
+cdef uint8_t DATA = udp_packets.DATA
+cdef uint8_t VERSION = udp_packets.VERSION
+cdef uint64_t NUMBER_MAX = udp_packets.NUMBER_MAX
+cdef uint64_t CHARGE = udp_packets.CHARGE
+TARGETS_MAX = BATCH
+
+cdef enum:
+    READS = 2  # of a fetch; what the system has joined may be as long as 64 KiB
+    FRONT = 20  # bytes of the header before those that the window holds (udp_packets.DATA_FRONT)
+
+
+cdef inline bint fits(
+    const char *packet, Py_ssize_t length, DataFront *front, uint32_t session_id, uint64_t number, uint64_t trail_max
+) noexcept:
+    """Reads the header; returns whether the packet is as in `is_next`."""
+    if length <= <Py_ssize_t>sizeof(DataFront):
+        return False
+    memcpy(front, packet, sizeof(DataFront))
+    return (
+        is_data(front, VERSION, DATA, session_id, number)
+        and number <= NUMBER_MAX
+        and be32toh(front.back) <= number
+        and number - be32toh(front.back) <= trail_max
+    )
+
+
+def is_next(bytes packet not None, uint32_t session_id, uint64_t number, uint64_t trail_max):
+    cdef DataFront front
+    return fits(PyBytes_AS_STRING(packet), PyBytes_GET_SIZE(packet), &front, session_id, number, trail_max)
+
+
+def relay(Batched arrivals not None, RingWriter writer not None, uint32_t session_id, uint64_t number, uint64_t trail_max):
+    cdef Moved moved = Moved(0, 0, 0)
+    cdef Py_ssize_t length
+    cdef SocketAddress sender
+    if arrivals.enter():
+        try:
+            if arrivals.front(&length) != NULL:
+                sender = arrivals.names[arrivals.first]
+                move(arrivals, writer, &sender, session_id, number, trail_max, &moved)
+        finally:
+            arrivals.leave()
+    return moved.count, moved.size, moved.longest
+
+
+cdef int move(
+    Batched arrivals, RingWriter writer, const SocketAddress *sender, uint32_t session_id, uint64_t number,
+    uint64_t trail_max, Moved *moved,
+) except -1:
+    """Moves the datagrams of a sender from the buffer to a ring, as long as each is the next one."""
+    cdef Py_ssize_t length
+    cdef const char *packet = arrivals.front(&length)
+    cdef DataFront front
+    while packet != NULL and arrivals.same_sender(sender):
+        if not fits(packet, length, &front, session_id, number, trail_max):
+            break
+        moved.longest = max(moved.longest, length)
+        length -= <Py_ssize_t>sizeof(front)
+        if put_bytes(writer, packet + sizeof(front), length, 1, <int64_t>be64toh(front.send_time)) < 0:
+            break
+        arrivals.step()
+        moved.size += length
+        number += 1
+        moved.count += 1
+        packet = arrivals.front(&length)
+    return 0
+
+
+cdef class DatagramFetcher:
+    def __cinit__(self, Batched arrivals not None, address, uint32_t session_id):
+        arrivals.pack(&self.sender, address)
+        self.arrivals, self.session_id = arrivals, session_id
+        self.moved = Moved(0, 0, 0)
+
+    def direct(self, RingWriter writer not None, uint64_t number, uint64_t trail_max, Py_ssize_t size_max, uint64_t room_min):
+        self.writer, self.number, self.trail_max = writer, number, trail_max
+        self.size_max, self.room_min = size_max, room_min
+
+    def fetch(self):
+        cdef Batched arrivals = self.arrivals
+        cdef int before = self.moved.count
+        cdef uint64_t number
+        if self.writer is None or self.charged() >= self.size_max or not self.writer.has_room(self.room_min):
+            return False
+        if not arrivals.enter():
+            return False
+        try:
+            if arrivals.refill(READS):
+                number = self.number + <uint64_t>before
+                move(arrivals, self.writer, &self.sender, self.session_id, number, self.trail_max, &self.moved)
+        finally:
+            arrivals.leave()
+        return self.moved.count != before and arrivals.first == arrivals.count
+
+    cdef Py_ssize_t charged(self) noexcept:
+        """Returns the bytes that were moved, as flow control counts them."""
+        return self.moved.size + self.moved.count * <Py_ssize_t>(CHARGE + sizeof(DataFront))
+
+    def settle(self):
+        cdef tuple found = (self.moved.count, self.moved.size, self.moved.longest)
+        self.writer = None
+        self.moved = Moved(0, 0, 0)
+        return found
+
+    @property
+    def has_packet(self):
+        return self.arrivals.first < self.arrivals.count
+
+
+cdef struct Batch:
+    mmsghdr heads[BATCH]
+    iovec vectors[2 * BATCH]
+    DataFront fronts[BATCH]
+    unsigned int packets[BATCH + 1]  # by head for the first target: its first packet; behind them, the end
+    uint64_t controls[BATCH][CONTROL_WORDS]
+    unsigned int targets
+
+
+cdef class RecordSender:
+    def __cinit__(self, RingReader reader not None, RetransmitWindow window not None, uint32_t session_id):
+        self.reader, self.window, self.session_id = reader, window, session_id
+
+    def allow(self, uint64_t mask, lock, published, keep, on_room):
+        self.mask, self.lock, self.published, self.keep, self.on_room = mask, lock, published, keep, on_room
+
+    def aim(self, Batched socket not None, tuple addresses not None, uint64_t limit):
+        cdef unsigned int i
+        if addresses is not self.addresses or socket is not self.socket:
+            if not 1 <= len(addresses) <= BATCH:
+                raise ValueError(f"datagrams go to 1 to {BATCH} addresses at a time, not to {len(addresses)}")
+            self.addresses, self.socket = None, socket
+            for i in range(<unsigned int>len(addresses)):
+                socket.pack(&self.names[i], addresses[i])
+            self.addresses = addresses
+        self.limit = limit
+
+    def send(self):
+        cdef list left = []
+        cdef bint event = False
+        cdef bint drained = self.send_waiting(left, &event)
+        return event, drained, left
+
+    def __call__(self, uint64_t mask):
+        cdef bint done = False
+        # A thread that has to wait for the lock, or that has it, leaves this to Python.
+        if self.ready and mask == self.mask and not self.sending and self.lock.acquire(False):
+            try:
+                done = self.ready and self.send_directly()
+            finally:
+                self.lock.release()
+        if not done:
+            self.published(mask)
+
+    cdef bint send_directly(self) except -1:
+        """Sends what waits; returns False when the state machine has to go on."""
+        cdef list left = []
+        cdef bint event = False, drained
+        drained = self.send_waiting(left, &event)
+        self.ready = self.ready and drained
+        if left:
+            self.keep(left)
+        if event:
+            self.on_room()
+        return drained
+
+    def settle(self):
+        cdef tuple found = (self.count, self.size, self.sent_ns)
+        self.ready = False
+        self.count, self.size = 0, 0
+        return found
+
+    @property
+    def unsettled(self):
+        return self.ready or self.count != 0
+
+    cdef bint send_waiting(self, list left, bint *event) except -1:
+        """Moves records to the window and to the socket; returns whether nothing more waits."""
+        cdef Batch batch
+        cdef unsigned int i, at, gathered, heads, handled, most
+        cdef int found = 1
+        cdef list bodies = []
+        cdef tuple addresses = self.addresses
+        cdef Batched socket = self.socket
+        cdef RingReader reader = self.reader
+        batch.targets = <unsigned int>len(addresses)
+        most = BATCH // batch.targets
+        event[0] = reader.owes_event
+        reader.owes_event = False
+        self.sending = True
+        try:
+            while found == 1 and not left:
+                gathered = 0
+                bodies.clear()
+                while gathered < most:
+                    found = gather(&batch, gathered, reader, self.window, bodies, self.session_id, self.limit)
+                    if found != 1:
+                        break
+                    self.size += <uint64_t>PyBytes_GET_SIZE(<bytes>bodies[gathered]) - (sizeof(DataFront) - FRONT)
+                    gathered += 1
+                if gathered == 0:
+                    break
+                heads = join(&batch, gathered, socket.joins) * batch.targets
+                memset(batch.heads, 0, heads * sizeof(mmsghdr))
+                for i in range(heads):
+                    batch.heads[i].msg_hdr.msg_name = &self.names[i % batch.targets]
+                    batch.heads[i].msg_hdr.msg_namelen = socket.name_size
+                    set_packets(&batch, i)
+                self.count += <int>gathered
+                handled = 0
+                socket.send_batch(batch.heads, heads, &handled)
+                for i in range(handled, heads):
+                    for at in range(batch.packets[i // batch.targets], batch.packets[i // batch.targets + 1]):
+                        front = PyBytes_FromStringAndSize(<char *>&batch.fronts[at], FRONT)
+                        left.append((front + <bytes>bodies[at], addresses[i % batch.targets]))
+                # A source that waits for room need not wait for all of them.
+                event[0] = reader_show(&reader.r) or event[0]
+        finally:
+            self.sending = False
+        self.sent_ns = <int64_t>monotonic_ns
+        return found == 0 and not left
+
+
+cdef inline size_t length_of(const Batch *batch, unsigned int at) noexcept:
+    """Returns the length of a packet."""
+    return batch.vectors[2 * at].iov_len + batch.vectors[2 * at + 1].iov_len
+
+
+cdef unsigned int join(Batch *batch, unsigned int gathered, bint joins) noexcept:
+    """Joins packets of one length, of which the last may be shorter, to one head each; returns how many heads there are."""
+    cdef unsigned int heads = 0, at = 0, first
+    cdef size_t length, total
+    while at < gathered:
+        batch.packets[heads] = first = at
+        length = total = length_of(batch, at)
+        at += 1
+        while (
+            joins
+            and at < gathered
+            and at - first < JOINED_COUNT_MAX
+            and length_of(batch, at - 1) == length
+            and length_of(batch, at) <= length
+            and total + length_of(batch, at) <= JOINED_BYTES_MAX
+        ):
+            total += length_of(batch, at)
+            at += 1
+        heads += 1
+    batch.packets[heads] = gathered
+    return heads
+
+
+cdef void set_packets(Batch *batch, unsigned int at) noexcept:
+    """Sets the packets of a head."""
+    cdef unsigned int first = batch.packets[at // batch.targets], count = batch.packets[at // batch.targets + 1] - first
+    cdef mmsghdr *head = &batch.heads[at]
+    head.msg_hdr.msg_iov = &batch.vectors[2 * first]
+    head.msg_hdr.msg_iovlen = 2 * count
+    if count > 1:
+        ask_to_split(head, <char *>batch.controls[at], <unsigned int>length_of(batch, first))
+    else:
+        head.msg_hdr.msg_control, head.msg_hdr.msg_controllen = NULL, 0
+
+
+cdef int gather(
+    Batch *batch, unsigned int at, RingReader reader, RetransmitWindow window, list bodies, uint32_t session_id,
+    uint64_t limit,
+) except -1:
+    """Moves a record to the window and makes it a packet; returns 1, 0 without a record, or 2 when it must wait."""
+    cdef uint32_t length
+    cdef uint64_t back
+    cdef bytes body
+    cdef DataFront *front = &batch.fronts[at]
+    cdef const Record *record = reader_next_sealed(&reader.r, &length)
+    if record == NULL:
+        return 2 if reader.r.stopped else 0
+    length -= RECORD_HEADER
+    if window.position + length + CHARGE > limit:
+        return 2
+    fill(front, VERSION, DATA, session_id, window.lead, 0, record.messages, <uint64_t>epoch_ns(record.send_ticks))
+    body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(sizeof(DataFront) - FRONT + length))
+    memcpy(PyBytes_AS_STRING(body), <char *>front + FRONT, sizeof(DataFront) - FRONT)
+    memcpy(PyBytes_AS_STRING(body) + sizeof(DataFront) - FRONT, <const char *>record + RECORD_HEADER, length)
+    reader.r.sample_weight = record.messages
+    reader_sample(&reader.r, record.send_ticks, ns_per_tick())
+    if reader_done(&reader.r):
+        reader.owes_event = True
+    window.put(body)
+    bodies.append(body)
+    back = window.lead - 1 - window.trail
+    front.back = htobe32(<uint32_t>min(back, <uint64_t>0xFFFFFFFF))
+    batch.vectors[2 * at].iov_base = front
+    batch.vectors[2 * at].iov_len = FRONT
+    batch.vectors[2 * at + 1].iov_base = PyBytes_AS_STRING(body)
+    batch.vectors[2 * at + 1].iov_len = <size_t>PyBytes_GET_SIZE(body)
+    return 1

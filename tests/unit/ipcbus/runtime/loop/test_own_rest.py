@@ -1,0 +1,278 @@
+"""What a context's own thread does between its wake-up and the first line of Python."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus.delivery.linger import Linger
+from ipcbus.delivery.pump import CLOSED, DESCRIPTOR, GUESTS, HURRIED, TASKS, Pump
+from ipcbus.runtime.loop.own_rest import OwnRest
+from ringbuf import liveness, segment
+from ringbuf.answer_wait import AnswerWait
+from ringbuf.held_locks import HeldLocks
+from ringbuf.slot_doorbells import SlotDoorbells
+from tests.kit.sessions import Pair
+from tests.rings.channels import joined, owned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringbuf.channel import OwnedChannel
+    from ringbuf.ring import RingReader
+
+LONG_S = 60.0
+
+
+class Woken:
+    """A pump with a message in its ring, and an epoll that is ready at once."""
+
+    def __init__(self, domain: str) -> None:
+        self.pump = Pump()
+        self.pair = Pair(domain)
+        session = self.pair.join()
+        self.source, advert = self.pair.topic("t")
+        self.pair.receive(session, advert, self.pair.sink())
+        self.pump.watch([session.demux])
+        self.source.send(b"", flush=True)
+        self.epoll = select.epoll()
+        self.bell = os.eventfd(1)
+        self.epoll.register(self.bell, select.EPOLLIN)
+
+    def rest(self) -> OwnRest:
+        return OwnRest(weakref.ref(self.pump), self.epoll, LONG_S)()
+
+    def close(self) -> None:
+        self.epoll.close()
+        os.close(self.bell)
+        self.pair.close()
+
+
+@pytest.fixture
+def woken(domain: str) -> Iterator[Woken]:
+    made = Woken(domain)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def held(domain: str) -> Iterator[tuple[int, HeldLocks]]:
+    """The descriptor that holds a lock, and the lock as another process sees it."""
+    name = f"ipcbus.{domain}.l"
+    fd = segment.create(name, 4096)
+    other = segment.open_fd(name, write=False)
+    assert liveness.take(fd, 0)
+    yield fd, HeldLocks([(other, 0)])
+    os.close(other)
+    os.close(fd)
+    segment.remove(name)
+
+
+def test_a_rest_delivers_what_has_woken_it(woken: Woken) -> None:
+    assert woken.pump.take()
+    rest = woken.rest()
+    assert (rest.take(), rest.woken) == (1, [woken.bell])
+    assert woken.rest().take() == 0
+
+
+def test_a_thread_that_does_not_drive_delivers_nothing(woken: Woken) -> None:
+    assert woken.rest().take() == 0
+    assert woken.pump.run(0, 0, True) == 1
+
+
+def test_a_context_that_is_closed_delivers_nothing(woken: Woken) -> None:
+    assert woken.pump.take()
+    woken.pump.want(CLOSED)
+    assert woken.rest().take() == 0
+
+
+def test_a_rest_that_time_ends_delivers_nothing(woken: Woken) -> None:
+    assert woken.pump.take()
+    os.eventfd_read(woken.bell)
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, 0.001)()
+    assert (rest.take(), rest.woken) == (0, [])
+
+
+def test_a_rest_looks_for_a_moment_where_sleeps_are_short(woken: Woken) -> None:
+    linger = Linger(1 << 40, 0)
+    linger.slept(1)
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, linger)()
+    assert rest.woken == [woken.bell]
+    assert linger.allowed(1 << 62) == 1 << 40  # after a spin that has found something, no sleep has to come first
+    assert linger.allowed(0) == 0
+
+
+def test_a_rest_that_does_not_look_counts_its_sleep(woken: Woken) -> None:
+    linger = Linger(1 << 40, 0)
+    for _ in range(2):
+        assert OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, linger)().woken == [woken.bell]
+    assert linger.allowed(1 << 62) == 1 << 40
+
+
+def test_a_look_in_vain_ends_in_a_sleep(woken: Woken) -> None:
+    os.eventfd_read(woken.bell)
+    linger = Linger(1, 0)
+    linger.slept(1)
+    assert OwnRest(weakref.ref(woken.pump), woken.epoll, 0.001, linger)().woken == []
+
+
+def looking(woken: Woken, locks: HeldLocks, seconds: float) -> OwnRest:
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, seconds)
+    rest.look_at(locks, 0.001, 0.001)
+    return rest
+
+
+def test_a_rest_with_locks_goes_on_while_they_are_held(woken: Woken, held: tuple[int, HeldLocks]) -> None:
+    fd, locks = held
+    os.eventfd_read(woken.bell)
+    looking(woken, locks, 0.01)()
+    releasing = threading.Timer(0.02, liveness.release, (fd, 0))
+    releasing.start()
+    rest = looking(woken, locks, LONG_S)()
+    assert (locks.all_held(), rest.woken) == (False, [])
+    releasing.join()
+
+
+def test_a_rest_with_locks_ends_when_a_descriptor_is_readable(woken: Woken, held: tuple[int, HeldLocks]) -> None:
+    _, locks = held
+    rest = looking(woken, locks, LONG_S)()
+    assert rest.woken == [woken.bell]
+
+
+class Fetching:
+    """What stands in for a session over the network: its fetch publishes a message as long as there are any."""
+
+    def __init__(self, woken: Woken, comes: list[bool], *, readable: bool = True) -> None:
+        self.woken, self.comes = woken, comes
+        assert woken.pump.take()
+        linger = Linger(1 << 40, 1 << 40)
+        linger.slept(1)
+        fd = woken.bell if readable else woken.bell + 1
+        self.rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, linger)
+        self.rest.fetch_first(fd, self)
+
+    def __call__(self) -> bool:
+        self.woken.source.send(b"", flush=True)
+        return self.comes.pop(0)
+
+
+def test_a_rest_fetches_and_delivers_until_something_else_comes(woken: Woken) -> None:
+    fetching = Fetching(woken, [True, True, False])
+    handled = 0
+    while fetching.comes:  # on a busy machine the 10 ms of a rest may end before
+        rest = fetching.rest()
+        handled += rest.take()
+    assert handled == 4  # with the message that was there before
+    assert (rest.woken, rest.fetched) == ([woken.bell], False)
+
+
+@pytest.mark.parametrize("reason", [GUESTS, TASKS, DESCRIPTOR])
+def test_a_rest_ends_after_a_delivery_that_somebody_awaits(woken: Woken, reason: int) -> None:
+    fetching = Fetching(woken, [True])
+    woken.pump.want(reason)
+    rest = fetching.rest()
+    assert rest.take() == 2
+    assert rest.fetched
+
+
+def test_a_rest_ends_where_python_has_work(woken: Woken) -> None:
+    fetching = Fetching(woken, [True])
+    woken.pump.want(HURRIED)
+    assert fetching.rest().take() == 2
+
+
+def test_a_rest_fetches_only_from_the_network(woken: Woken) -> None:
+    rest = Fetching(woken, [], readable=False).rest()
+    assert (rest.take(), rest.fetched) == (1, False)
+
+
+def test_an_error_waits_until_the_messages_are_taken(woken: Woken) -> None:
+    rest = OwnRest(lambda: 5, woken.epoll, LONG_S)  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError):
+        rest().take()
+
+
+def test_a_rest_does_not_keep_the_pump(woken: Woken) -> None:
+    rest = OwnRest(weakref.ref(Pump()), woken.epoll, LONG_S)
+    gc.collect()
+    assert rest().take() == 0
+
+
+class Asking:
+    """The rest of a thread whose context wakes another one."""
+
+    def __init__(self, woken: Woken, channel: OwnedChannel, reader: RingReader, longest: int) -> None:
+        self.woken, self.reader = woken, reader
+        self.kick = os.eventfd(0, os.EFD_NONBLOCK)
+        woken.epoll.register(self.kick, select.EPOLLIN)
+        self.answers = AnswerWait(self.kick)
+        self.doorbells = SlotDoorbells(channel.writer, lambda slot: slot == 0, self.answers)
+        self.linger = Linger(longest, longest)
+
+    def ring(self) -> None:
+        self.reader.arm(True)
+        assert self.doorbells.ring(1) == 1
+
+    def rest(self) -> OwnRest:
+        rest = OwnRest(weakref.ref(self.woken.pump), self.woken.epoll, LONG_S, self.linger)
+        rest.await_answers(self.answers)
+        return rest()
+
+    def get_answer(self) -> None:
+        """Makes the experience that an answer comes soon; the next rest finds no descriptor readable."""
+        self.ring()
+        assert (self.rest().take(), self.kicks()) == (1, 0)
+        os.eventfd_read(self.woken.bell)
+
+    def kicks(self) -> int:
+        try:
+            return os.eventfd_read(self.kick)
+        except BlockingIOError:
+            return 0
+
+
+@pytest.fixture
+def asking(woken: Woken, domain: str, request: pytest.FixtureRequest) -> Iterator[Asking]:
+    with owned(domain) as channel, joined(domain) as reader:
+        made = Asking(woken, channel, reader.reader, getattr(request, "param", 1 << 40))
+        assert woken.pump.take()
+        yield made
+        os.close(made.kick)
+
+
+def test_a_rest_spins_for_an_answer_where_the_last_one_came_soon(asking: Asking) -> None:
+    asking.get_answer()
+    asking.ring()
+    asking.woken.source.send(b"", flush=True)
+    rest = asking.rest()
+    assert (rest.take(), rest.woken) == (1, [])
+
+
+@pytest.mark.parametrize("asking", [1_000_000], indirect=True)
+def test_a_doorbell_that_the_context_rings_ends_the_sleep(asking: Asking) -> None:
+    asking.get_answer()
+    ringing = threading.Timer(0.02, asking.ring)
+    ringing.start()
+    rest = asking.rest()
+    assert rest.take() == 0
+    assert rest.woken in ([], [asking.kick])  # before the sleep, or in it
+    ringing.join()
+
+
+def test_without_an_answer_before_a_rest_does_not_spin(asking: Asking) -> None:
+    asking.ring()
+    rest = asking.rest()
+    assert (rest.woken, asking.kicks()) == ([asking.woken.bell], 0)
+
+
+def test_each_answer_takes_one_ring(asking: Asking) -> None:
+    asking.get_answer()
+    asking.woken.source.send(b"", flush=True)
+    os.eventfd_write(asking.woken.bell, 1)
+    assert asking.rest().woken == [asking.woken.bell]
