@@ -155,13 +155,28 @@ $(STAMPS)/tools: $(VENV)/pyvenv.cfg
 	$(BIN)/python -m pip install --disable-pip-version-check 'setuptools>=77' 'cython>=3.1'
 	@touch $@
 
-# setuptools leaves alone what is current. Shown are the module names, warnings and errors; hidden are the
-# compiler's command lines and setuptools' remark that [tool.setuptools.ext-modules] is young.
-BUILD_EXT := import setuptools, warnings; warnings.filterwarnings("ignore", ".*experimental"); setuptools.setup()
+# setuptools leaves alone what is current. It builds one module after the other, so each core gets a process of its own
+# with a part of the modules.
+define BUILD_EXT
+import os, setuptools, warnings
+from setuptools.command.build_ext import build_ext
 
+class BuildPart(build_ext):
+    def initialize_options(self):
+        super().initialize_options()
+        self.distribution.ext_modules = self.distribution.ext_modules[int(os.environ["PART"])::int(os.environ["PARTS"])]
+
+warnings.filterwarnings("ignore", ".*experimental")
+setuptools.setup(cmdclass={"build_ext": BuildPart})
+endef
+export BUILD_EXT
+
+# Shown are the module names, warnings and errors; hidden are the compiler's command lines.
 $(STAMPS)/compiled: $(STAMPS)/tools pyproject.toml $(PYX) $(PXD)
 	@echo "== compiling the extension modules (a few seconds each)"
-	@$(BIN)/python -c '$(BUILD_EXT)' build_ext --inplace 2>&1 | sed -u -E '/^[^ ]*(gcc|cc|clang)(-[0-9.]+)? -/d; /^copying build/d'
+	@export PARTS=$$(nproc); seq 0 $$((PARTS - 1)) | \
+	    xargs -P "$$PARTS" -I @ env PART=@ $(BIN)/python -c "$$BUILD_EXT" build_ext --inplace 2>&1 | \
+	    sed -u -E '/^[^ ]*(gcc|cc|clang)(-[0-9.]+)? -/d; /^copying build/d'
 	@touch $@
 
 # Without build isolation pip uses the tools above and finds the modules compiled already.

@@ -66,7 +66,7 @@ class Asking:
     """A source whose requests are kept by a receiver, and the responses that have come."""
 
     def __init__(self, bus: Bus, source: Source) -> None:
-        self.bus, self.source = bus, source
+        self.bus, self.source, self.answering = bus, source, bus.context("answering")
         self.kept: list[Message] = []
         self.responses: list[bytes] = []
 
@@ -85,8 +85,11 @@ class Asking:
     def answer(self, first: int, count: int) -> list[bytes]:
         """Answers the kept request with numbers."""
         given = [b"%d" % number for number in range(first, first + count)]
-        for data in given:
-            self.kept[0].respond(data)
+        # Under the lock, so that no timer of the link runs between two of them: without acknowledgements it would let
+        # ever fewer frames go.
+        with self.answering._event_loop.driver_lock():
+            for data in given:
+                self.kept[0].respond(data)
         return given
 
 
@@ -94,7 +97,7 @@ def asked(bus: Bus) -> tuple[Source, Asking, Receiver]:
     """A source, and a receiver that answers its requests and keeps one."""
     source = bus.source("t", bus.context("asking"))
     asking = Asking(bus, source)
-    receiver = bus.receiver("t", asking.on_message, bus.context("answering"))
+    receiver = bus.receiver("t", asking.on_message, asking.answering)
     bus.joined(source)
     requests_are_answered(source)
     asking.ask()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 import threading
@@ -89,6 +90,8 @@ def test_every_inode_that_is_not_there_is_told(domain: str) -> None:
             return None
         failed = []
         for inodes in range(1, 30):
+            # The objects of a closed context refer to each other: until they are collected its memory has inodes.
+            gc.collect()
             libc = ctypes.CDLL(None, use_errno=True)
             # 0x20 remounts, and one of the inodes is the directory.
             if libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0x20, f"size=64m,nr_inodes={inodes}".encode()):
@@ -106,7 +109,7 @@ def test_every_inode_that_is_not_there_is_told(domain: str) -> None:
         raise AssertionError("it never came through")
 
     failed = in_child(work)
-    assert {"", "receiver"} <= set(failed)
+    assert {"", "receiver", "lbtipc", "lbtsmx"} <= set(failed)
 
 
 def test_a_read_only_dev_shm_is_told(domain: str) -> None:
