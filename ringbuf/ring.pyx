@@ -87,6 +87,32 @@ cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
     return end <= w.limit
 
 
+cdef bint has_made_room(const Writer *w, uint64_t end) noexcept nogil:
+    """Returns whether bytes up to `end` may be written, as `writer_make_room`.
+
+    It changes nothing: a thread that waits without the interpreter lock would else undo what a sending one notes.
+    """
+    cdef uint64_t position
+    cdef uint32_t i
+    cdef bint known
+    cdef Slot *slot
+    if _atomics.load_relaxed32(w.control_cut):
+        return False
+    for i in range(w.slots_max):
+        slot = slot_at(w.slots, i)
+        if _atomics.load_acquire32(&slot.state) != SLOT_ACTIVE:  # SYNC state
+            continue
+        known = w.accepted_generation[i] == _atomics.load_relaxed32(&slot.generation)
+        position = _atomics.load_acquire64(&slot.position)  # SYNC position
+        if not is_possible(w, position, known):
+            if not known:
+                continue
+            position = w.accepted[i]
+        if end - position > w.mask + 1:
+            return False
+    return True
+
+
 cdef uint32_t checksum_of(const Record *record, uint32_t frame, uint32_t length) noexcept nogil:
     cdef uint32_t sum = crc32c(0, &frame, sizeof(frame))
     sum = crc32c(sum, &record.messages, aligned(length) - sizeof(frame))
@@ -116,24 +142,22 @@ cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
     return length if trailer.checksum == checksum_of(record, frame, length) else 0
 
 
-cdef bint writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_ns) noexcept nogil:
+cdef void writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_ns) noexcept nogil:
     cdef uint64_t i
     cdef uint32_t word
     for i in range(spins):
-        if writer_make_room(w, end):
-            return True
+        if has_made_room(w, end):
+            return
         _atomics.pause()
     # The writer waits for a quarter of the ring, so that it is not woken for each record, but never beyond the head.
     _atomics.store_relaxed64(&w.control.wanted, min(end - (w.mask + 1) + (w.mask + 1) // 4, w.head))
     _atomics.or32(&w.control.writer_waits, WRITER_SLEEPS)
     if not barrier() and (timeout_ns < 0 or timeout_ns > UNFENCED_NS):  # SYNC wait
         timeout_ns = UNFENCED_NS
-    if not writer_make_room(w, end):
+    if not has_made_room(w, end):
         word = _atomics.load_relaxed32(&w.control.writer_waits)
         if word & WRITER_SLEEPS:
             futex_wait(&w.control.writer_waits, word, timeout_ns)
-        return writer_make_room(w, end)
-    return True
 
 
 cdef const Record *reader_copy(Reader *r) noexcept nogil:
@@ -347,10 +371,9 @@ cdef class RingWriter:
     def wait_room(self, uint64_t length, uint64_t spins, int64_t timeout_ns):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
         cdef uint64_t end = self.w.head + used + aligned(length) + self.w.trailing_bytes
-        cdef bint fits
         with nogil:
-            fits = writer_wait(&self.w, end, spins, timeout_ns)
-        return fits
+            writer_wait(&self.w, end, spins, timeout_ns)
+        return bool(writer_make_room(&self.w, end))
 
     def want_event(self, uint64_t length):
         _atomics.store_relaxed64(&self.w.control.wanted, self.position_needed(length))

@@ -44,6 +44,10 @@ class StreamUser(Protocol):
 class Withholding(Protocol):
     """What was lost in a session that is over, as long as it may come again."""
 
+    @property
+    def opening(self) -> int:
+        """The opening of the sender's area by the source of that session."""
+
     def cover(self, opening: int, first: int, last: int) -> None:
         """Takes note that a message which was sent again had these topic numbers in an opening."""
 
@@ -291,6 +295,8 @@ class ReceivedStreams:
         self._area, self._settings = area, settings
         self._streams: dict[tuple[str, int], ReceivedStream] = {}
         self._users = 0
+        self.unregistered: list[Withholding] = []
+        """Earlier users whose source ended before it had registered them, so that their stream is not known."""
 
     def next_order(self) -> int:
         """Returns the order of a new user: a session that began later has a higher one."""
@@ -304,6 +310,13 @@ class ReceivedStreams:
             found = ReceivedStream(sender, incarnation, self._area, self._settings)
             self._streams[sender, incarnation] = found
         return found
+
+    def adopt(self, stream: ReceivedStream, opening: int) -> None:
+        """Takes note that an opening belongs to a stream: that of earlier users whose stream was not known, too."""
+        if self.unregistered:
+            found = [each for each in self.unregistered if each.opening == opening]
+            stream.withholding += found
+            self.unregistered = [each for each in self.unregistered if each not in found]
 
     def failing(self) -> Iterator[str]:
         """Yields why streams cannot be recorded."""

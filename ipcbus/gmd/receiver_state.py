@@ -79,6 +79,8 @@ class GmdReceiver:
         settings: ReceiverSettings,
         gate: Gate,
         now_ns: int,
+        *,
+        opening: int,
     ) -> None:
         """Begins with a closed gate, and registers at the next `turn`.
 
@@ -90,6 +92,7 @@ class GmdReceiver:
             settings: options of the receiver.
             gate: the gate.
             now_ns: the time of the monotonic clock, as in all calls.
+            opening: the source's opening of its area, see `gmd_messages.opening_of`.
         """
         self.name, self.topic, self.instance = name, topic, instance
         self._streams, self._settings, self._gate = streams, settings, gate
@@ -105,7 +108,7 @@ class GmdReceiver:
         self._held = HeldMessages(settings.held_messages_max, settings.held_bytes_max)
         self._ready = ReadyMessages()
         self._wanted = NumberRanges()
-        self.opening = 0
+        self.opening = opening
         """The opening of the source's area; topic numbers of this session are those of its messages."""
         self._catch_up = 0  # messages below this number come before all live ones
         self._only_resent = 0  # of live messages below this number, some may have been deleted before it registered
@@ -173,7 +176,7 @@ class GmdReceiver:
     def loss(self, first: int, last: int) -> Verdict:
         """Takes a loss of the topic; returns DELIVER or HELD. It is reported as far as no resent message covers it."""
         self._begin_call()
-        if self.is_plain or (self._is_detached and self.stream is None):
+        if self.is_plain or (self._is_detached and self.stream is None and not self.withholds):
             return self._pass_behind(Loss(first, last))
         self._wants_tail |= self._held.add_loss(first, last)
         if self._is_detached and not self.withholds:
@@ -256,6 +259,7 @@ class GmdReceiver:
                 return
             self._attach(stream, message.opening, message.next)
         self.opening = message.opening
+        self._streams.adopt(stream, message.opening)
         stream.unsettle(0, NUMBER_MAX)
         stream.drop_below(message.low)
         for first, last in stream.acknowledged:
@@ -314,6 +318,7 @@ class GmdReceiver:
     def _take_entries(self, stream: ReceivedStream, entries: ResentEntries) -> None:
         """Takes messages that came again; a run of the next ones stays as it came."""
         for opening, *part in entries.topic_ranges():
+            self._streams.adopt(stream, opening)
             for each in (self, *stream.withholding):
                 each.cover(opening, *part)
         stream.unsettle(entries.first, entries.last)
@@ -529,7 +534,7 @@ class GmdReceiver:
 
     def _end_holding(self) -> None:
         stream, losses = self.stream, list[Loss]()
-        self.withholds = stream is not None and not self.is_plain
+        self.withholds = not self.is_plain
         while self._held:
             for item in self._held.pop():
                 if isinstance(item, Loss) and self.withholds:
@@ -561,7 +566,9 @@ class GmdReceiver:
         stream = self.stream
         if not self._report_ns:
             self._report_ns = now_ns + self._settings.return_ns
-        if stream is None or (now_ns >= self._report_ns and stream.user is None):
+        if now_ns >= self._report_ns and (stream is None or stream.user is None):
+            if self in self._streams.unregistered:
+                self._streams.unregistered.remove(self)
             self.report_losses()
             return FOREVER_NS
         return max(self._report_ns, now_ns + _LOOK_NS)
@@ -587,8 +594,8 @@ class GmdReceiver:
         self._end_holding()
         self._gate.is_open = False
         self.withholds = self.withholds and bool(self._held or not self._has_ended)
-        if stream is not None and self.withholds:
-            stream.withholding.append(self)
+        if self.withholds:
+            (self._streams.unregistered if stream is None else stream.withholding).append(self)
 
     def leave(self) -> bytes | None:
         """Returns the message that says to the source that the receiver is closed; None if it need not know."""

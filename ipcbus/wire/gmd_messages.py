@@ -28,10 +28,9 @@ and from source to receiver:
     GMD_NEXT            incarnation u64, low u64, next u64: how far the numbers are now
 
 `low` is the lowest number that the source keeps, `next` the number after the highest one that it has given. `opening`
-is a random number that a source draws when it opens its area: a source that is made again has another one, and all
-sessions that carry a source have one opening. A GMD_REGISTERED makes the receiver ask again for all that it has not
-acknowledged, a GMD_NEXT for what may come later. A range is first u64, last u64. An entry of a
-GMD_RESENT, padded to 8 bytes::
+stands for the source that has opened the area (`opening_of`): a source that is made again has another one. A
+GMD_REGISTERED makes the receiver ask again for all that it has not acknowledged, a GMD_NEXT for what may come later. A
+range is first u64, last u64. An entry of a GMD_RESENT, padded to 8 bytes::
 
      0            8                16              24             32                36               40
     +------------+----------------+---------------+--------------+-----------------+----------------+---------
@@ -130,7 +129,7 @@ class Registered:
     Attributes:
         refusal: `ACCEPTED`, or the reason of the refusal; then the other attributes mean nothing.
         incarnation: the random number of the sender's area.
-        opening: the random number that the source drew when it opened the area.
+        opening: stands for the source that has opened the area.
         low: the lowest number that the source keeps; `next` without one.
         next: the number after the highest one that was given when the receiver was registered.
         sender: the `gmd_name` of the source.
@@ -240,6 +239,14 @@ GmdRequest = Register | ResendRequest | Ack | Nack | Leave
 """What goes from a receiver to a source."""
 GmdAnswer = Registered | Resent | Delete | Next
 """What goes from a source to a receiver."""
+
+
+def opening_of(session_id: int, topic: int) -> int:
+    """Returns what stands for the source of a topic of a session, as the one that has opened its area.
+
+    A receiver knows it from the session, also if the source ends before it has registered the receiver.
+    """
+    return session_id << 32 | topic
 
 
 def is_gmd(message: bytes | memoryview) -> bool:

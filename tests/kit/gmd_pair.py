@@ -131,7 +131,9 @@ class Receiver:
         self.streams = streams or ReceivedStreams(self.area, self.settings)
         self.gate = PlainGate()
         self.source, self.name = source, name
-        self.machine = GmdReceiver(name, TOPIC, instance, self.streams, self.settings, self.gate, source.now_ns)
+        self.machine = GmdReceiver(
+            name, TOPIC, instance, self.streams, self.settings, self.gate, source.now_ns, opening=source.openings
+        )
         self.holds = False
         self.reads = True
         self.got: list[int | tuple[int, int] | str] = []

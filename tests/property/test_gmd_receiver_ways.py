@@ -52,7 +52,9 @@ class Way:
         self.now_ns = time.monotonic_ns()
         receiver_settings = ReceiverSettings(unrecorded_max=WINDOW)
         streams = ReceivedStreams(self.area, receiver_settings)
-        self.machine = GmdReceiver("one", TOPIC, INSTANCE, streams, receiver_settings, self.gate, self.now_ns)
+        self.machine = GmdReceiver(
+            "one", TOPIC, INSTANCE, streams, receiver_settings, self.gate, self.now_ns, opening=1
+        )
         self.acks = self.gate.short_way = AckSender(TOPIC, INSTANCE)
         self.kept: list[Message] = []
         self.got: list[int] = []

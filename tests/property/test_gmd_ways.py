@@ -44,8 +44,7 @@ class Way:
     def open(self) -> None:
         """Opens the area."""
         self.area = opened(self.disk)
-        self.source = GuaranteedSource(self.area, TOPIC, self.settings, ORIGIN, lambda: None)
-        self.source.sender.places.opening = 1  # it is drawn
+        self.source = GuaranteedSource(self.area, TOPIC, self.settings, ORIGIN, lambda: None, opening=1)
         if not self.compiled:
             self.source.sender.ordered.begin = lambda *_: None  # type: ignore[method-assign]
         self.inlet = AckInlet(self.receive)

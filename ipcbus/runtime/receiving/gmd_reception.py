@@ -104,8 +104,16 @@ class GmdReception:
             pump=owner.pump,
         )
         self.topic: int = controller.topic_number
+        opening = gmd_messages.opening_of(session.advert.session_id, self.topic)
         self.machine = GmdReceiver(
-            options.gmd_name, self.topic, instance, streams, settings, self.gate, time.monotonic_ns()
+            options.gmd_name,
+            self.topic,
+            instance,
+            streams,
+            settings,
+            self.gate,
+            time.monotonic_ns(),
+            opening=opening,
         )
         self.machine.has_losses = self.flush_soon
         self._acks = self.gate.short_way = AckSender(self.topic, instance)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -77,6 +76,7 @@ class GuaranteedSource(MessageSaver):
         settings: SenderSettings,
         origin: Origin,
         hurry: Callable[[], None],
+        opening: int,
     ) -> None:
         """Takes over what the area has.
 
@@ -86,6 +86,7 @@ class GuaranteedSource(MessageSaver):
             settings: the options of the source.
             origin: topic and source string.
             hurry: makes the event loop call `turn` soon; any thread calls this.
+            opening: stands for this opening of the area, see `gmd_messages.opening_of`.
         """
         self._lock = threading.Lock()
         self.area, self.origin = area, origin
@@ -97,7 +98,7 @@ class GuaranteedSource(MessageSaver):
             topic_number,
             settings,
             time.monotonic_ns(),
-            opening=secrets.randbits(64),
+            opening=opening,
         )
         self._ordered_acks = self.sender.ordered.acks
         super().__init__(area.save, self._lock)  # the first message calls `_change_terms`

@@ -135,7 +135,8 @@ class GuaranteedSources:
         try:
             origin = Origin(source.topic, source.source)
             origin.set_sender(options.gmd_name, area.incarnation)
-            state = GuaranteedSource(area, number, settings_of(options), origin, hurry)
+            opening = gmd_messages.opening_of(session.advert.session_id, number)
+            state = GuaranteedSource(area, number, settings_of(options), origin, hurry, opening)
         except BaseException:
             area.close()
             raise

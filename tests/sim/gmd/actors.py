@@ -173,13 +173,8 @@ class SourceProcess:
         self.channels: list[Channel] = []
         self.area = MortalSenderArea(side.disk, segment=random.choice([0, 3, 10, 40]))
         self.area.writes_left, self.area.is_after = writes, random.random() < 0.5
-        self.sender = GmdSender(
-            self.area,
-            side.topic_number,
-            settings,
-            now_ns,
-            opening=next(_openings),
-        )
+        self.opening = next(_openings)
+        self.sender = GmdSender(self.area, side.topic_number, settings, now_ns, opening=self.opening)
 
     def send(self, peer: Hashable, message: bytes, is_bulk: bool) -> bool:
         """Sends a control message to a receiver, which may have left the channel."""
@@ -246,7 +241,16 @@ class ReceiverProcess:
         if side not in self.lives:
             self.lives[side] = side.begin_life(self)
         streams = self.streams[side.topic]
-        machine = GmdReceiver(self.name, side.topic_number, self.instance, streams, self.settings, gate, now_ns)
+        machine = GmdReceiver(
+            self.name,
+            side.topic_number,
+            self.instance,
+            streams,
+            self.settings,
+            gate,
+            now_ns,
+            opening=source.opening,
+        )
         channel = source.open_channel(self.random)
         wire = Wire(source, source.upcoming, receiver=self, machine=machine, gate=gate, channel=channel, known=channel)
         self.wires.append(wire)
@@ -302,6 +306,8 @@ class ReceiverProcess:
                 if not (sent[each].failed or sent[each].was_unassigned)  # it was not this receiver's at that time
             }
             assert not again, f"{again} came again, and were reported lost"
+            life = self.lives[wire.side]
+            life.lost.update(set(numbers) - life.delivered)
         elif stream is None or stream.user is wire.machine:
             wire.side.ledger.lost(self.lives[wire.side], numbers)
 

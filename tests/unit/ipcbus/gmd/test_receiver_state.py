@@ -512,6 +512,42 @@ def test_what_comes_again_in_the_next_session_was_not_lost() -> None:
     assert one.streams.of("gateway", 77).withholding == []
 
 
+def test_what_comes_again_was_not_lost_in_a_session_whose_source_died_before_it_registered_the_receiver() -> None:
+    source = Source()
+    before = Receiver(source)
+    source.run()
+    ended(before)
+    source.open()
+    one = Receiver(source, streams=before.streams)
+    source.send(to=())
+    source.send_plain()
+    source.send(to=())
+    one.lost(0, 2)
+    ended(one)
+    assert one.take() == []
+    source.open()
+    two = Receiver(source, streams=one.streams)
+    source.send()
+    source.run()
+    assert two.take() == [-1, -2, -3]
+    assert one.take() == [(1, 1)]
+    assert not one.machine.withholds
+    assert one.streams.unregistered == []
+
+
+def test_losses_of_a_session_whose_source_never_registered_the_receiver_are_reported_when_none_returns() -> None:
+    source = Source()
+    one = Receiver(source)
+    source.send(to=())
+    one.lost(0, 0)
+    ended(one)
+    due_ns = one.machine.turn(source.now_ns, lambda message: True)
+    assert one.take() == []
+    assert one.machine.turn(due_ns, lambda message: True) == FOREVER_NS
+    assert one.take() == [(0, 0)]
+    assert one.streams.unregistered == []
+
+
 def test_a_session_that_ends_after_the_next_one_began_reports_what_did_not_come_again() -> None:
     source = Source()
     one = Receiver(source)

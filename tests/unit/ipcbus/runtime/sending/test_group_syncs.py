@@ -30,7 +30,8 @@ class Grouped:
         self.files: FaultyDisk = disk()
         self.area: FileArea = opened(self.files, durability="group")
         self.syncs, self.fails = 0, False
-        self.source = GuaranteedSource(self.area, 1, SenderSettings(), Origin("t", "LBT-IPC:1:1"), lambda: None)
+        origin = Origin("t", "LBT-IPC:1:1")
+        self.source = GuaranteedSource(self.area, 1, SenderSettings(), origin, lambda: None, opening=1)
         self._sync = self.area.sync
         self.area.sync = self._counted  # type: ignore[method-assign]
         self.source.start_syncing()
