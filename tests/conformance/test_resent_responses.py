@@ -104,6 +104,13 @@ def asked(bus: Bus) -> tuple[Source, Asking, Receiver]:
     return source, asking, receiver
 
 
+def end_link(receiver: Receiver) -> None:
+    """Ends the link at the receiver."""
+    (session,) = receiver._context._receiving_sessions.sessions()
+    with receiver._context._event_loop.driver_lock():
+        session.datagram_source._link_end.end("the test has ended it")  # type: ignore[attr-defined]
+
+
 @over_udp
 @pytest.mark.parametrize("loses", ["frames", "acknowledgements"])
 def test_responses_without_acknowledgement_when_the_link_breaks_come_once(
@@ -122,8 +129,7 @@ def test_responses_without_acknowledgement_when_the_link_breaks_come_once(
         bus.until(lambda: link.lost, "a loss")
         if loses == "acknowledgements":
             bus.until(all_came, f"{expected}, not {asking.responses}")
-        (session,) = receiver._context._receiving_sessions.sessions()
-        session.datagram_source._link_end.end("the test has ended it")  # type: ignore[attr-defined]
+        end_link(receiver)
         link.break_off()
         bus.until(all_came, f"{expected}, not {asking.responses}")
         requests_are_answered(source)  # over the link that was opened
@@ -167,13 +173,11 @@ def test_responses_that_no_link_brings_are_given_up_and_counted(bus: Bus, monkey
     link = Link(source, monkeypatch)
     link.loses = "frames"
     asking.answer(0, 8)
-    (session,) = receiver._context._receiving_sessions.sessions()
     for _ in range(17):
         assert lost(receiver) == 0
         link.lost = 0
         bus.until(lambda: link.lost, "a loss")
-        with receiver._context._event_loop.driver_lock():
-            session.datagram_source._link_end.end("the test has ended it")  # type: ignore[attr-defined]
+        end_link(receiver)
     bus.until(lambda: lost(receiver), "the count")
     link.loses = ""
     requests_are_answered(source)

@@ -15,7 +15,7 @@ from ringbuf cimport _atomics
 from ringbuf.clock cimport monotonic_ns
 
 cdef double LONGEST_S = 1e9             # `read_timeout` gives infinity for a longer time
-cdef double SPIN_S = 0.02               # after which Python looks whether a receiver is left
+cdef double SLICE_S = 0.02              # after which Python looks whether a receiver is left
 cdef int ASYNC_FLAGS = ASYNC
 
 
@@ -89,14 +89,13 @@ cdef class Asking(ResponseTaker):
             request = self.start(source, data, headers, timeout, None, None)
         if request is None:
             return self._ask(source, data, headers, timeout)
-        if pump.spins:
-            try:
-                pump.drive(SPIN_S if request._timeout is None else min(SPIN_S, <double>request._timeout), None, &handled)
-            except BaseException:
-                self._end(request, None)
-                raise
-            if request.queue:
-                return request.queue[0]
+        try:
+            pump.drive(SLICE_S if request._timeout is None else min(SLICE_S, <double>request._timeout), None, &handled)
+        except BaseException:
+            self._end(request, None)
+            raise
+        if request.queue:
+            return request.queue[0]
         return self._wait(request, request._timeout)
 
     def ask_many(self, TopicSource source not None, data, headers, timeout, on_response, on_end):

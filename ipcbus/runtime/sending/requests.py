@@ -220,7 +220,7 @@ class Requests(Asking):
     def _poll(self, request: Request, poll_ns: int) -> None:
         """Polls for a response instead of sleeping, as long as that brings responses."""
         event_loop = self._event_loop
-        if event_loop.spins or request.closed or not request._sent or poll_ns <= 0:
+        if event_loop.spins or event_loop.sequential or request.closed or not request._sent or poll_ns <= 0:
             return
         if self._sleeps_at_once:
             self._sleeps_at_once -= 1

@@ -275,6 +275,7 @@ def test_what_a_callback_raises_is_logged_once_and_the_request_goes_on(
     assert caplog.text.count("on_response of a request on 't' raised") == 1
 
 
+@pytest.mark.parametrize("mode", ["embedded"])
 def test_after_polling_in_vain_threads_sleep_at_once_for_some_requests(bus: Bus) -> None:
     bus.receiver("t", lambda _: None, bus.context("other", mode="embedded"))
     source = bus.source("t", bus.contexts[0])
