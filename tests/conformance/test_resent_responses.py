@@ -109,6 +109,8 @@ def end_link(receiver: Receiver) -> None:
     (session,) = receiver._context._receiving_sessions.sessions()
     with receiver._context._event_loop.driver_lock():
         session.datagram_source._link_end.end("the test has ended it")  # type: ignore[attr-defined]
+        session.datagram_source._on_due()  # type: ignore[attr-defined]
+    receiver._context._event_loop.kick()
 
 
 @over_udp
