@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP, Kind
+import ipcbus
+from ipcbus.runtime.gmd_areas import open_sender_area
+from ipcbus.runtime.sending import guaranteed_sources
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP, Kind
 from tests.kit.gmd_logs import ReceiverLog, lines
 from tests.kit.payload import body
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ipcbus.gmd.sender_area import SenderArea
     from tests.kit.peers import PeerProcess, Peers
 
 SENDER, RECEIVER = "sender", "receiver"
@@ -59,6 +65,41 @@ class Pair:
         last = self.processes[SENDER].do("await_acknowledged", topic="t")
         self.got.check(body, last)
         assert {number for (number,) in lines(self.sent)} <= set(range(1, last + 1))
+
+
+def test_a_receiver_that_is_killed_while_an_area_is_opened_leaves_its_name(
+    peers: Peers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, sources = threading.Event(), list[ipcbus.Source]()
+
+    def open_later(*given: Any) -> SenderArea:  # noqa: ANN401 - what open_sender_area gets
+        assert goes_on.wait(GIVE_UP_S)
+        return open_sender_area(*given)
+
+    monkeypatch.setattr(guaranteed_sources, "open_sender_area", open_later)
+    options = {"ipc_gmd_directory": str(tmp_path / "gmd")}
+    log = str(tmp_path / "got")
+    with ipcbus.Context({"context": {"liveness_check_interval": 20}}, domain=peers.domain) as context:
+        sending = context._sending_sessions
+
+        def make_source() -> None:
+            sources.append(context.source("t", gmd_name=SENDER, delivery_mode="all", **options))
+
+        making = threading.Thread(target=make_source)
+        making.start()
+        first = peers.start()
+        first.do("note_guaranteed", topic="t", log=log, gmd_name=RECEIVER, **options)
+        until(lambda: any(sending.guaranteed._opening.values()), "the registration")
+        peers.kill(first)
+        until(
+            lambda: not any(each.any for each in sending.control_channels._sessions.values()), "the end of its channel"
+        )
+        goes_on.set()
+        making.join()
+        peers.start().do("note_guaranteed", topic="t", log=log, gmd_name=RECEIVER, **options)
+        sources[0].wait_for_receivers(1, GIVE_UP_S)
+        sources[0].send(b"x", flush=True)
+        until(lambda: not sources[0].gmd_num_pending, "the acknowledgement")
 
 
 @pytest.mark.parametrize(

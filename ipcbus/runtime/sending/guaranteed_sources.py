@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -82,6 +83,7 @@ class GuaranteedSources:
         self._all: dict[NotifiedSource, _Guaranteed] = {}
         self._by_topic: dict[tuple[SendingSession, int], _Guaranteed] = {}
         self._opening: dict[tuple[SendingSession, int], list[tuple[Hashable, GmdRequest]]] = {}
+        self._opening_lock = threading.Lock()
         self._refusals = WaitingAnswers()
         self._ended = dict.fromkeys(GMD_COUNTERS, 0)
         self.malformed = 0
@@ -145,8 +147,9 @@ class GuaranteedSources:
         source._guarantee(state, MODES[options.delivery_mode], options.delivery_timeout * _SECOND_NS)
         self._all[source] = self._by_topic[session, number] = each
         self.inlet(session).add(number, state, area, state.sender.ordered.acks, partial(self._confirmed, each))
-        for peer, message in self._opening.pop((session, number), []):
-            state.receive(peer, message, time.monotonic_ns())
+        with self._opening_lock:  # so that `lost` comes before or after all of it
+            for peer, message in self._opening.pop((session, number), []):
+                state.receive(peer, message, time.monotonic_ns())
         if options.gmd_durability == "group" and options.ipc_gmd_type != "memory":
             state.start_syncing()
         hurry()
@@ -217,6 +220,10 @@ class GuaranteedSources:
     def lost(self, session: SendingSession, peer: Hashable) -> None:
         """Takes note that a channel has ended."""
         now_ns = time.monotonic_ns()
+        with self._opening_lock:
+            for (at, _), kept in list(self._opening.items()):
+                if at is session:
+                    kept[:] = [each for each in kept if each[0] != peer]
         for each in self._of(session):
             each.state.lost(peer, now_ns)
             each.due_ns = 0
