@@ -193,7 +193,14 @@ class ReceivedStream:
             self.skip_done()
 
     def settle(self, first: int, last: int) -> None:
-        """Takes note that the source has nothing for this receiver; what the application has stays with it."""
+        """Takes note that the source has nothing for this receiver; what the application has stays with it.
+
+        Args:
+            first: the first number.
+            last: the last number; nothing happens if it is lower.
+        """
+        if first > last:
+            return
         parts = [*self.holes.within(first, min(last, self.next_number - 1))]
         if last >= self.next_number:
             parts += self.done.without(max(first, self.next_number), last)

@@ -289,10 +289,10 @@ class GmdReceiver:
         else:
             entries = message.entries
             if entries:
-                self._nothing(stream, reached, entries.first - 1)
+                stream.settle(reached, entries.first - 1)
                 reached = entries.last + 1
                 self._take_entries(stream, entries)
-            self._nothing(stream, reached, message.next - 1)
+            stream.settle(reached, message.next - 1)
         covered = min(message.next, stream.next_number) - 1
         if message.first <= covered:
             self._wanted.remove(message.first, covered)
@@ -310,11 +310,6 @@ class GmdReceiver:
         if not is_empty or not self._wanted:
             self._asked = None
 
-    def _nothing(self, stream: ReceivedStream, first: int, last: int) -> None:
-        """The source has nothing for this receiver in a range of numbers."""
-        if first <= last:
-            stream.settle(first, last)
-
     def _take_entries(self, stream: ReceivedStream, entries: ResentEntries) -> None:
         """Takes messages that came again; a run of the next ones stays as it came."""
         for opening, *part in entries.topic_ranges():
@@ -329,7 +324,7 @@ class GmdReceiver:
             return
         reached = entries.first
         for entry in entries:
-            self._nothing(stream, reached, entry.number - 1)
+            stream.settle(reached, entry.number - 1)
             self._take_entry(stream, entry)
             reached = entry.number + 1
 

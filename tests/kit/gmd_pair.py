@@ -197,6 +197,13 @@ class Receiver:
             self.source.sender.receive(self, found, self.source.now_ns)
         return self in self.source.receivers
 
+    def end(self) -> None:
+        """Its session ends."""
+        self.machine.end()
+        self.drain()
+        self.machine.detach()
+        self.machine.has_losses = self.drain
+
     def take(self) -> list[int | tuple[int, int] | str]:
         """Returns what came since the last call."""
         got, self.got = self.got, []

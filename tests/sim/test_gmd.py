@@ -6,8 +6,8 @@ import pytest
 
 from tests.sim.gmd.guaranteed_world import run
 
-SEEDS = 20
-PART = 10
+SEEDS = 10
+PART = 5
 
 
 @pytest.mark.parametrize("part", range(SEEDS // PART))

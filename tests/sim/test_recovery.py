@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.recovery.world import run
 
-SEEDS = 80
+SEEDS = 40
 PART = 20
 
 

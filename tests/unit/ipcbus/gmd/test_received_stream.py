@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from ipcbus.gmd.gmd_settings import ReceiverSettings
+from ipcbus.gmd.gmd_settings import FOREVER_NS, ReceiverSettings
 from ipcbus.gmd.received_stream import ReceivedStream, ReceivedStreams
 from ipcbus.gmd.receiver_area import Acknowledged
 from tests.kit.gmd_models import ModelReceiverArea
+from tests.kit.gmd_pair import Receiver, Source
 
 KEY = ("gateway", 7)
 
@@ -117,3 +118,39 @@ def test_streams_record_together() -> None:
     one.acknowledge(1, 2)
     assert streams.record()
     assert area.recorded["one", 1] == Acknowledged(2, [])
+
+
+def test_what_comes_again_was_not_lost_in_a_session_whose_source_died_before_it_registered_the_receiver() -> None:
+    source = Source()
+    before = Receiver(source)
+    source.run()
+    before.end()
+    source.open()
+    one = Receiver(source, streams=before.streams)
+    source.send(to=())
+    source.send_plain()
+    source.send(to=())
+    one.lost(0, 2)
+    one.end()
+    assert one.take() == []
+    source.open()
+    two = Receiver(source, streams=one.streams)
+    source.send()
+    source.run()
+    assert two.take() == [-1, -2, -3]
+    assert one.take() == [(1, 1)]
+    assert not one.machine.withholds
+    assert one.streams.unregistered == []
+
+
+def test_losses_of_a_session_whose_source_never_registered_the_receiver_are_reported_when_none_returns() -> None:
+    source = Source()
+    one = Receiver(source)
+    source.send(to=())
+    one.lost(0, 0)
+    one.end()
+    due_ns = one.machine.turn(source.now_ns, lambda message: True)
+    assert one.take() == []
+    assert one.machine.turn(due_ns, lambda message: True) == FOREVER_NS
+    assert one.take() == [(0, 0)]
+    assert one.streams.unregistered == []

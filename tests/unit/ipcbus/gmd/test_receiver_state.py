@@ -481,14 +481,6 @@ def test_what_another_session_of_the_source_brought_meanwhile_is_not_forgotten()
     assert source.sender.pending == 0
 
 
-def ended(one: Receiver) -> None:
-    """The session of a receiver ends."""
-    one.machine.end()
-    one.drain()
-    one.machine.detach()
-    one.machine.has_losses = one.drain
-
-
 def test_what_comes_again_in_the_next_session_was_not_lost() -> None:
     source = Source()
     one = Receiver(source)
@@ -499,7 +491,7 @@ def test_what_comes_again_in_the_next_session_was_not_lost() -> None:
     source.send(to=())
     source.send()
     one.lost(1, 3)
-    ended(one)
+    one.end()
     assert one.take() == [1]
     source.open()
     two = Receiver(source, streams=one.streams)
@@ -510,42 +502,6 @@ def test_what_comes_again_in_the_next_session_was_not_lost() -> None:
     assert one.take() == [(2, 2)]
     assert not one.machine.withholds
     assert one.streams.of("gateway", 77).withholding == []
-
-
-def test_what_comes_again_was_not_lost_in_a_session_whose_source_died_before_it_registered_the_receiver() -> None:
-    source = Source()
-    before = Receiver(source)
-    source.run()
-    ended(before)
-    source.open()
-    one = Receiver(source, streams=before.streams)
-    source.send(to=())
-    source.send_plain()
-    source.send(to=())
-    one.lost(0, 2)
-    ended(one)
-    assert one.take() == []
-    source.open()
-    two = Receiver(source, streams=one.streams)
-    source.send()
-    source.run()
-    assert two.take() == [-1, -2, -3]
-    assert one.take() == [(1, 1)]
-    assert not one.machine.withholds
-    assert one.streams.unregistered == []
-
-
-def test_losses_of_a_session_whose_source_never_registered_the_receiver_are_reported_when_none_returns() -> None:
-    source = Source()
-    one = Receiver(source)
-    source.send(to=())
-    one.lost(0, 0)
-    ended(one)
-    due_ns = one.machine.turn(source.now_ns, lambda message: True)
-    assert one.take() == []
-    assert one.machine.turn(due_ns, lambda message: True) == FOREVER_NS
-    assert one.take() == [(0, 0)]
-    assert one.streams.unregistered == []
 
 
 def test_a_session_that_ends_after_the_next_one_began_reports_what_did_not_come_again() -> None:
@@ -561,7 +517,7 @@ def test_a_session_that_ends_after_the_next_one_began_reports_what_did_not_come_
     one.lost(0, 1)
     assert one.take() == [(1, 1)]
     one.lost(2, 2)
-    ended(one)
+    one.end()
     assert one.take() == [(2, 2)]
     assert not one.machine.withholds
 
@@ -572,7 +528,7 @@ def test_losses_wait_while_a_source_sends_again() -> None:
     source.run()
     source.send(to=())
     one.lost(0, 0)
-    ended(one)
+    one.end()
     source.open()
     two = Receiver(source, streams=one.streams)
     two.reads = False
