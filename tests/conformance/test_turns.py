@@ -23,8 +23,8 @@ TURNS, PART = 1000, 50
 def python_calls(run: Callable[[], object], *public: str) -> int:
     """Returns how many Python functions besides `public` ones a thousand turns call.
 
-    Timers come due in between, so the best of some rounds counts. A part of the turns takes less time than there is between
-    two timers, on a busy machine too.
+    Timers come due in between, so the best of some rounds counts. A part of the turns takes less time than there is
+    between two timers, on a busy machine too.
     """
 
     def turns() -> None:
