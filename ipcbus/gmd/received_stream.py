@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ipcbus.gmd.gmd_settings import ReceiverSettings
     from ipcbus.gmd.receiver_area import ReceiverArea
 
+_OPENINGS_MAX = 16
+_RANGES_MAX = 4096
+
 
 class StreamUser(Protocol):
     """What delivers the messages of a stream now."""
@@ -82,6 +85,8 @@ class ReceivedStream:
         """The opening of the sender's area by the newest source that there was; None before the first one."""
         self.withholding: list[Withholding] = []
         """Earlier users whose losses may come again."""
+        self.came_again: dict[int, NumberRanges] = {}
+        """Topic numbers of messages that were sent again, by the newest openings that have sent them first."""
         self.user: StreamUser | None = None
         """What delivers the messages now."""
         self.user_order = 0
@@ -247,6 +252,23 @@ class ReceivedStream:
             self._is_dirty = True
         self.go_back(number)
 
+    def cover(self, opening: int, first: int, last: int) -> None:
+        """Takes note that a message which was sent again had these topic numbers in an opening."""
+        came = self.came_again.setdefault(opening, NumberRanges())
+        came.add(first, last)
+        if len(came) > _RANGES_MAX:
+            came.drop_below(came.front[1] + 1)
+        if len(self.came_again) > _OPENINGS_MAX:
+            del self.came_again[next(iter(self.came_again))]
+        for each in self.withholding:
+            each.cover(opening, first, last)
+
+    def withhold(self, user: Withholding) -> None:
+        """Has the losses of a user whose session is over wait for messages that may come again."""
+        for part in self.came_again.get(user.opening, ()):
+            user.cover(user.opening, *part)
+        self.withholding.append(user)
+
     def report_losses(self) -> None:
         """Has what was lost in earlier sessions, and did not come again, reported."""
         waiting, self.withholding = self.withholding, []
@@ -303,7 +325,7 @@ class ReceivedStreams:
         self._streams: dict[tuple[str, int], ReceivedStream] = {}
         self._users = 0
         self.unregistered: list[Withholding] = []
-        """Earlier users whose source ended before it had registered them, so that their stream is not known."""
+        """Earlier users whose source ended before it had registered them: no message of their stream has come again."""
 
     def next_order(self) -> int:
         """Returns the order of a new user: a session that began later has a higher one."""
@@ -320,10 +342,17 @@ class ReceivedStreams:
 
     def adopt(self, stream: ReceivedStream, opening: int) -> None:
         """Takes note that an opening belongs to a stream: that of earlier users whose stream was not known, too."""
-        if self.unregistered:
-            found = [each for each in self.unregistered if each.opening == opening]
-            stream.withholding += found
-            self.unregistered = [each for each in self.unregistered if each not in found]
+        for each in [each for each in self.unregistered if each.opening == opening]:
+            self.unregistered.remove(each)
+            stream.withhold(each)
+
+    def withhold(self, user: Withholding) -> None:
+        """As `ReceivedStream.withhold`, for a user that was never registered."""
+        stream = next((each for each in self._streams.values() if user.opening in each.came_again), None)
+        if stream is None:
+            self.unregistered.append(user)
+        else:
+            stream.withhold(user)
 
     def failing(self) -> Iterator[str]:
         """Yields why streams cannot be recorded."""

@@ -314,8 +314,8 @@ class GmdReceiver:
         """Takes messages that came again; a run of the next ones stays as it came."""
         for opening, *part in entries.topic_ranges():
             self._streams.adopt(stream, opening)
-            for each in (self, *stream.withholding):
-                each.cover(opening, *part)
+            self.cover(opening, *part)
+            stream.cover(opening, *part)
         stream.unsettle(entries.first, entries.last)
         if entries.is_run and entries.first == stream.next_number > stream.done.highest:
             stream.next_number = entries.last + 1
@@ -590,7 +590,7 @@ class GmdReceiver:
         self._gate.is_open = False
         self.withholds = self.withholds and bool(self._held or not self._has_ended)
         if self.withholds:
-            (self._streams.unregistered if stream is None else stream.withholding).append(self)
+            (stream or self._streams).withhold(self)
 
     def leave(self) -> bytes | None:
         """Returns the message that says to the source that the receiver is closed; None if it need not know."""

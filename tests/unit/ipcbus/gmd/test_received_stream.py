@@ -154,3 +154,32 @@ def test_losses_of_a_session_whose_source_never_registered_the_receiver_are_repo
     assert one.machine.turn(due_ns, lambda message: True) == FOREVER_NS
     assert one.take() == [(0, 0)]
     assert one.streams.unregistered == []
+
+
+def test_a_session_that_never_registered_and_ends_after_messages_came_again_has_not_lost_them() -> None:
+    source = Source()
+    one = Receiver(source)
+    source.send(to=())
+    source.send_plain()
+    source.open()
+    two = Receiver(source, streams=one.streams)
+    source.run()
+    assert two.take() == [-1]
+    one.lost(0, 1)
+    one.end()
+    assert one.take() == []
+    source.send()
+    source.run()
+    assert (one.take(), two.take()) == ([(1, 1)], [2])
+    assert one.streams.unregistered == []
+
+
+def test_topic_numbers_of_few_openings_and_few_ranges_are_remembered() -> None:
+    stream = stream_of(ModelReceiverArea())
+    for opening in range(1, 100):
+        stream.cover(opening, 5, 6)
+    assert list(stream.came_again) == list(range(84, 100))
+    for number in range(0, 20_000, 2):
+        stream.cover(99, number, number)
+    assert len(stream.came_again[99]) == 4096
+    assert stream.came_again[99].highest == 19_998
