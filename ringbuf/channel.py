@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 import time
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringbuf.memory import Mapping
+
+CLOSED_BYTES_MAX = 1 << 28
+"""Bytes of the rings of closed channels that wait for the interpreter's collector."""
+
+
+class _ClosedChannels:
+    """Collects closed channels when their rings have too many bytes together.
+
+    The objects of a session refer to each other, so that its memory stays until the interpreter collects them. That may
+    take long: the interpreter goes by the number of objects, not by their bytes.
+    """
+
+    def __init__(self) -> None:
+        self._all: weakref.WeakSet[OwnedChannel | JoinedChannel] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._bytes_max = CLOSED_BYTES_MAX
+
+    def add(self, channel: OwnedChannel | JoinedChannel) -> None:
+        """Takes note of a channel that is closed."""
+        with self._lock:
+            self._all.add(channel)
+            if self._bytes() <= self._bytes_max:
+                return
+        gc.collect()
+        with self._lock:
+            self._bytes_max = max(CLOSED_BYTES_MAX, 2 * self._bytes())  # the application refers to what is left
+
+    def _bytes(self) -> int:
+        return sum(each.ring.size for each in self._all)
+
+
+_closed = _ClosedChannels()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +161,7 @@ class OwnedChannel:
         segment.remove(self.ring_name)
         segment.remove(self.control_name)
         self.abandon()
+        _closed.add(self)
 
     def abandon(self) -> None:
         """Closes the descriptor and with it the lock; for a child after a fork, which owns nothing."""
@@ -204,6 +240,7 @@ class JoinedChannel:
         self.reader.show()
         wants_event = self.slots.leave(self.index)
         self.abandon()
+        _closed.add(self)
         return wants_event
 
     def abandon(self) -> None:

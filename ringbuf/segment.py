@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import grp
 import os
 import resource
@@ -29,6 +30,9 @@ NAME_MAX = 30
 def create(name: str, size: int, *, group: str = "", mode: int = 0o600) -> int:
     """Creates a shared object with allocated bytes of zero.
 
+    What was closed in this process may keep its memory until it is collected; where there is too little room, it is
+    collected first.
+
     Args:
         name: at most `NAME_MAX` characters, without a slash.
         size: bytes.
@@ -44,6 +48,15 @@ def create(name: str, size: int, *, group: str = "", mode: int = 0o600) -> int:
         SegmentRefused: the system or the group does not allow it.
     """
     check_name(name)
+    try:
+        return _create(name, size, group, mode)
+    except SegmentFull:
+        if not gc.collect():
+            raise
+        return _create(name, size, group, mode)
+
+
+def _create(name: str, size: int, group: str, mode: int) -> int:
     try:
         shared = posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600)
     except posix_ipc.ExistentialError as error:

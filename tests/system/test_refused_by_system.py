@@ -13,7 +13,7 @@ import pytest
 
 import ipcbus
 from ipcbus.errors import PermissionRefused, SharedMemoryFull, TransportError
-from ringbuf import segment
+from ringbuf import channel, segment
 from tests.kit.bus import MODES, mode_options
 from tests.kit.look import objects
 from tests.rings.children import Children
@@ -90,8 +90,6 @@ def test_every_inode_that_is_not_there_is_told(domain: str) -> None:
             return None
         failed = []
         for inodes in range(1, 30):
-            # The objects of a closed context refer to each other: until they are collected its memory has inodes.
-            gc.collect()
             libc = ctypes.CDLL(None, use_errno=True)
             # 0x20 remounts, and one of the inodes is the directory.
             if libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0x20, f"size=64m,nr_inodes={inodes}".encode()):
@@ -110,6 +108,36 @@ def test_every_inode_that_is_not_there_is_told(domain: str) -> None:
 
     failed = in_child(work)
     assert {"", "receiver", "lbtipc", "lbtsmx"} <= set(failed)
+
+
+def test_closed_contexts_do_not_fill_dev_shm(domain: str) -> None:
+    def work() -> bool | None:
+        if not in_small_shm(64 << 20):
+            return None
+        gc.disable()  # as if the collector had other things to do
+        for _ in range(30):
+            steps(domain, "embedded", [])
+        return True
+
+    in_child(work)
+
+
+def test_the_memory_of_closed_contexts_is_collected_before_it_is_much(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.collect()
+    gc.disable()
+    monkeypatch.setattr(channel, "CLOSED_BYTES_MAX", 1 << 26)
+    monkeypatch.setattr(channel, "_closed", channel._ClosedChannels())
+    try:
+        kept = []
+        for _ in range(20):
+            steps(domain, "embedded", [])
+            kept.append(sum(each.ring.size for each in channel._closed._all))
+    finally:
+        gc.enable()
+    assert max(kept) <= 1 << 26
+    assert len(set(kept)) > 2
 
 
 def test_a_read_only_dev_shm_is_told(domain: str) -> None:
