@@ -156,39 +156,24 @@ $(STAMPS)/tools: $(VENV)/pyvenv.cfg
 	@touch $@
 
 # setuptools leaves alone what is current. It builds one module after the other, so each core gets a process of its own
-# with a part of the modules.
-define BUILD_EXT
-import os, setuptools, warnings
-from setuptools.command.build_ext import build_ext
-
-class BuildPart(build_ext):
-    def initialize_options(self):
-        super().initialize_options()
-        self.distribution.ext_modules = self.distribution.ext_modules[int(os.environ["PART"])::int(os.environ["PARTS"])]
-
-warnings.filterwarnings("ignore", ".*experimental")
-setuptools.setup(cmdclass={"build_ext": BuildPart})
-endef
-export BUILD_EXT
-
-# Shown are the module names, warnings and errors; hidden are the compiler's command lines.
-$(STAMPS)/compiled: $(STAMPS)/tools pyproject.toml $(PYX) $(PXD)
+# with a part of the modules (setup.py). Shown are the module names, warnings and errors; hidden are the compiler's
+# command lines.
+$(STAMPS)/compiled: $(STAMPS)/tools pyproject.toml setup.py $(PYX) $(PXD)
 	@echo "== compiling the extension modules (a few seconds each)"
 	@export PARTS=$$(nproc); seq 0 $$((PARTS - 1)) | \
-	    xargs -P "$$PARTS" -I @ env PART=@ $(BIN)/python -c "$$BUILD_EXT" build_ext --inplace 2>&1 | \
+	    xargs -P "$$PARTS" -I @ env PART=@ $(BIN)/python setup.py build_ext --inplace 2>&1 | \
 	    sed -u -E '/^[^ ]*(gcc|cc|clang)(-[0-9.]+)? -/d; /^copying build/d'
 	@touch $@
 
-# Without build isolation pip uses the tools above and finds the modules compiled already.
+# Without build isolation pip uses the tools above; the modules are compiled already.
 $(STAMPS)/linked: $(STAMPS)/tools pyproject.toml | $(STAMPS)/compiled
 	@echo "== installing ipcbus and its development tools into $(VENV)"
-	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[dev,spark]'
+	IPCBUS_IS_COMPILED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[dev,spark]'
 	@touch $@
 
 $(STAMPS)/installed: $(STAMPS)/compiled $(STAMPS)/linked
 	@touch $@
 
-# What an extra of pyproject.toml brings, for one target: docs-tools, dist-tools.
 # pytest rewrites the assertions of each module that it reads for the first time. Two processes do it for all workers:
 # else each worker would do it at the same time as the others, which took a fifth of the first `make test`.
 $(STAMPS)/read-tests: $(STAMPS)/installed $(shell find tests -name '*.py')
@@ -196,7 +181,11 @@ $(STAMPS)/read-tests: $(STAMPS)/installed $(shell find tests -name '*.py')
 	    xargs -L 1 -P 2 $(BIN)/python -m pytest --collect-only -q >$(STAMPS)/read-tests.log 2>&1 || { cat $(STAMPS)/read-tests.log; exit 1; }
 	@touch $@
 
+# What an extra of pyproject.toml brings, for one target: docs-tools, dist-tools. Installing ipcbus with the extra would
+# look at all extension modules again, for minutes.
+EXTRA := import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")
+
 $(STAMPS)/%-tools: $(STAMPS)/installed
 	@echo "== installing the extra '$*' into $(VENV)"
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-build-isolation -e '.[$*]'
+	$(BIN)/python -c '$(EXTRA)' $* | $(BIN)/python -m pip install --disable-pip-version-check -q -r /dev/stdin
 	@touch $@

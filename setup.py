@@ -1,0 +1,28 @@
+"""How the extension modules of pyproject.toml are built: in parts, one for each process, or not again."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+
+class BuildPart(build_ext):
+    """Builds the modules PART, PART + PARTS, PART + 2 * PARTS ... of the list; all without these variables."""
+
+    def initialize_options(self) -> None:
+        """Takes the part of the modules; what is built after it looks at them all."""
+        super().initialize_options()
+        part, parts = int(os.environ.get("PART", "0")), int(os.environ.get("PARTS", "1"))
+        self.distribution.ext_modules = (self.distribution.ext_modules or [])[part::parts]
+
+    def run(self) -> None:
+        """Builds them, unless an editable install finds them built: setuptools would compile all of them again."""
+        if not (self.editable_mode and os.environ.get("IPCBUS_IS_COMPILED")):
+            super().run()
+
+
+warnings.filterwarnings("ignore", ".*experimental")  # [tool.setuptools.ext-modules] is young
+setup(cmdclass={"build_ext": BuildPart})
