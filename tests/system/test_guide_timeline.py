@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MS = 1_000_000
 SM, BACKOFF, AGAIN, GENERATION, INFO, CHECK = 60, 40, 200, 900, 300, 20
 """Milliseconds: first session message, first and next requests, when they are given up, number info, loss check."""
+LATE = 15
+"""Milliseconds for which a thread may act by a clock that it has looked at before."""
 GONE = 1000
 """Milliseconds of silence after which a source is dead that nobody offers."""
 
@@ -54,7 +56,6 @@ class Timeline:
                 if found.flags & udp_packets.FINAL:
                     return
                 self.note("session message" if "lost" in self.at else "earlier")
-            self.note("heard")
             to_receiver(udp_receiver, packet, address, now_ns)
 
         def ask(udp_sender: UdpSender, packet: bytes, address: Hashable, now_ns: int) -> None:
@@ -119,21 +120,22 @@ def test_the_loss_and_the_end_come_in_the_guides_order(bus: Bus, monkeypatch: py
     assert session.reliable_receiver.counts.unrecovered_tmo == 1
     assert receiver.lost == 1
 
-    # In this order, and none before its time.
+    # In this order, and none before its time, by a clock that a thread may have looked at before.
     told, asked, info = line.first("session message"), line.at["request"], line.first("info")
     lost, waited = line.first("UNRECOVERABLE_LOSS"), line.first("A5")
     assert sent < line.first("lost") < told < asked[0] < info < lost < waited
-    assert told >= sent + SM * MS
-    assert asked[0] >= told + BACKOFF // 2 * MS
-    assert asked[1] >= asked[0] + AGAIN // 2 * MS
-    assert info >= sent + INFO * MS
-    assert lost >= told + GENERATION * MS  # the transport has given up, and told nobody
+    assert told >= sent + (SM - LATE) * MS
+    assert asked[0] >= told + (BACKOFF // 2 - LATE) * MS
+    assert asked[1] >= asked[0] + (AGAIN // 2 - LATE) * MS
+    assert info >= sent + (INFO - LATE) * MS
+    assert lost >= told + (GENERATION - LATE) * MS  # the transport has given up, and told nobody
     assert "end" not in line.at
 
     # The final notices are lost, and the receiver does not see on this host that the source has gone: the session ends
     # by silence.
     monkeypatch.setattr(SessionJoiner, "withdraw_dead", lambda *given: None)
+    line.note("closed")
     sending.close()
     bus.until(lambda: "end" in line.at, "the end")
-    assert line.first("end") >= line.at["heard"][-1] + GONE * MS
+    assert line.first("end") >= line.first("closed") + GONE * MS, session.reason
     assert [what for what in line.at if what.startswith("A")] == ["A0", "A1", "A2", "A3", "A5"]
