@@ -160,8 +160,8 @@ $(STAMPS)/tools: $(VENV)/pyvenv.cfg
 # command lines.
 $(STAMPS)/compiled: $(STAMPS)/tools pyproject.toml setup.py $(PYX) $(PXD)
 	@echo "== compiling the extension modules (a few seconds each)"
-	@export PARTS=$$(nproc); seq 0 $$((PARTS - 1)) | \
-	    xargs -P "$$PARTS" -I @ env PART=@ $(BIN)/python setup.py build_ext --inplace 2>&1 | \
+	@export IPCBUS_BUILD_PARTS=$$(nproc); seq 0 $$((IPCBUS_BUILD_PARTS - 1)) | \
+	    xargs -P "$$IPCBUS_BUILD_PARTS" -I @ env IPCBUS_BUILD_PART=@ $(BIN)/python setup.py build_ext --inplace 2>&1 | \
 	    sed -u -E '/^[^ ]*(gcc|cc|clang)(-[0-9.]+)? -/d; /^copying build/d'
 	@touch $@
 

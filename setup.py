@@ -10,12 +10,13 @@ from setuptools.command.build_ext import build_ext
 
 
 class BuildPart(build_ext):
-    """Builds the modules PART, PART + PARTS, PART + 2 * PARTS ... of the list; all without these variables."""
+    """Builds every IPCBUS_BUILD_PARTS-th module from number IPCBUS_BUILD_PART on; all without these variables."""
 
     def initialize_options(self) -> None:
         """Takes the part of the modules; what is built after it looks at them all."""
         super().initialize_options()
-        part, parts = int(os.environ.get("PART", "0")), int(os.environ.get("PARTS", "1"))
+        part = int(os.environ.get("IPCBUS_BUILD_PART", "0"))
+        parts = int(os.environ.get("IPCBUS_BUILD_PARTS", "1"))
         self.distribution.ext_modules = (self.distribution.ext_modules or [])[part::parts]
 
     def run(self) -> None:
