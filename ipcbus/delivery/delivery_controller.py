@@ -264,6 +264,8 @@ class DeliveryController(Controller):
             self._note_live_floor(sequence)
             # A message that was sent before the receivers joined may arrive: then it is the beginning.
             self._start_at(sequence if self.floor is None else min(self.floor, sequence))
+            if self._promised_from is not None:
+                self._promised_from = min(self._promised_from, self.expected)
         self._open_gap(sequence, now_ns)
         self._deliver_and_give_up(self._age_of_gaps(now_ns))  # the messages before this one
         self.expected = self._skipped_from = self.shown_below = sequence + 1
@@ -476,6 +478,9 @@ class DeliveryController(Controller):
             self._assemble(sequence, fragment, flags, times[0])
 
     def _assemble(self, sequence: int, fragment: Fragment, flags: int, send_ticks: int) -> None:
+        if self._begins_history(sequence, fragment):
+            self._skip_rest(fragment)
+            return
         partial = self._partials.get(fragment.first)
         if partial is None or not partial.span.same_message(fragment):
             self._end_partials_at(sequence)
@@ -490,6 +495,20 @@ class DeliveryController(Controller):
             info = FragmentInfo(fragment.first, 0, fragment.total)
             parts = partial.parts()
             self._deliver(parts, fragment.first, fragment.last, partial.flags, (partial.send_ticks, 0), info)
+
+    def _begins_history(self, sequence: int, fragment: Fragment) -> bool:
+        """Returns whether a late join's history begins with a fragment of a message that began before it."""
+        first = self._promised_from
+        return first is not None and fragment.first < first and self._gaps.cover(first, sequence - 1)
+
+    def _skip_rest(self, span: Fragment) -> None:
+        """Lets the history begin behind the published part of a message that began before it; that is not a loss."""
+        end = min(span.last + 1, self.expected)
+        for number in range(self._promised_from or 0, end):
+            self._order_map.pop(number, None)
+        self._promised_from = end
+        self._next = max(self._next, end)
+        self._gaps.drop_below(end)
 
     def _open_partial(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
         """Returns a new incomplete message; None when it can never become complete, or there is no memory for it."""

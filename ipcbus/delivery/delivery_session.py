@@ -244,6 +244,8 @@ class DeliverySession:
         controller = self.topic(number)
         if controller is not None:
             self._send_bos_to_all(controller)
+            for history in self.histories(number):
+                history.controller.check(-1)  # what it misses may be more than the context may buffer
             self._raise()
 
     def remove_topic(self, number: int) -> None:

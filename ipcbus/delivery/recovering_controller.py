@@ -53,7 +53,8 @@ class RecoveringController(DeliveryController):
         try:
             self._note_next_sequence(self._live_floor or 0, now_ns)
             self._drop_got()
-            self._deliver_and_give_up(now_ns)
+            if not self.only_history:  # its receiver would not learn yet what the others give up to make room
+                self._deliver_and_give_up(now_ns)
         finally:
             self._finish_call()
 
@@ -155,7 +156,8 @@ class RecoveringController(DeliveryController):
         self.go_on(left_off)
         if not left_off.resumes:
             self.begin_history(left_off.first, now_ns)
-            self.miss_again(left_off)  # its first live message may be after `first`
+            self._miss(left_off)  # its first live message may be after `first`
+            self._finish_call()
             return
         self.only_history = self.recovers = True
         self._promised_from = begins_at
@@ -217,11 +219,14 @@ class RecoveringController(DeliveryController):
         """Misses what an earlier stay did not get; call it when the recovery of this stay is ready."""
         self._sync()
         try:
-            self._note_next_sequence(left_off.expected, 0)
-            self._drop_got()
+            self._miss(left_off)
             self._deliver_and_give_up(-1)  # nothing is due at -1, but the gaps may exceed the limits of the context
         finally:
             self._finish_call()
+
+    def _miss(self, left_off: LeftOff) -> None:
+        self._note_next_sequence(left_off.expected, 0)
+        self._drop_got()
 
     def _drop_got(self) -> None:
         """Does not miss what the receivers have got in an earlier stay."""
@@ -312,6 +317,10 @@ class RecoveringController(DeliveryController):
             self.floor = self._promised_from = until if first is None else min(first, until)
             self._gaps.drop_below(self._promised_from)
             self._next = max(self._next, self._promised_from)
+            for partial in list(self._partials.values()):
+                if partial.span.first < self._promised_from:
+                    self._close_partial(partial)
+                    self._skip_rest(partial.span)
             # Without history, fragments of a message that began before the receivers joined are not losses.
             self.started = self.only_history or bool(self._order_map) or self.expected > self.floor
         elif self._live_floor is None:

@@ -25,8 +25,8 @@ class LaterReceiver:
     def __init__(self, main: LateReception, number: int, random: Random) -> None:
         """Begins its history, or joins the others if they have got nothing yet."""
         self._main, self._number, self._random = main, number, random
-        member, topic = main.member, main.topic
-        self.account = Account(main.ordered, topic.sent)
+        member = main.member
+        self.account = Account(main.ordered, main.topic.sent)
         self.pulled = random.random() < 0.3
         self.sink = Sink(None, random.randint(1, 5)) if self.pulled else Sink(self._called, 1)
         self._floor: int | None = None
@@ -38,7 +38,6 @@ class LaterReceiver:
             member.world.after(random.choice([0, 1, 10, 100]) * MS, self._close)
         self.stay(None, None)
         self._shares = self._history is None
-        member.delivery.begin_topic(topic.number)
 
     def stay(self, left_off: HistoryLeftOff | None, live_from: int | None) -> None:
         """Begins its history, or goes on with that of an earlier stay, in which others may have got theirs."""

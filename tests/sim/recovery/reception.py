@@ -46,7 +46,6 @@ class LateReception(Reception):
         self.live_floor = topic.upcoming if member.ring or random.random() < 0.7 else None
         self.floor = self.live_floor
         self.low: int | None = None
-        self.kept_nothing = False
         self.stay(None)
 
     def stay(self, left_off: TopicLeftOff | None) -> None:
@@ -98,7 +97,6 @@ class LateReception(Reception):
         was_promised = self.controller.is_promised
         if self.catch_up.recovery.awaits(found):
             self.low = found.low
-            self.kept_nothing = found.low == found.next
         self.catch_up.info(found, self.member.world.now_ns)
         self.note_promise(was_promised)
 
@@ -111,8 +109,8 @@ class LateReception(Reception):
         if self.live_floor is not None:
             assert first <= self.live_floor
         sent = self.topic.sent.get(first)
-        # Where nothing is kept, what comes first may be the rest of a message that began before.
-        rest = sent is not None and self.kept_nothing and sent.first < first
+        # What comes first may be the rest of a message that began before.
+        rest = sent is not None and sent.first < first and self.ordered != 0
         self.floor = sent.last + 1 if sent is not None and rest else first
 
     def work(self, send: Callable[[bytes], bool], now_ns: int | None = None) -> None:
@@ -143,6 +141,7 @@ class LateReception(Reception):
         """The application makes another receiver of the topic."""
         if not (self.closed or self.topic.gone or self.member.evicted):
             self.later.append(LaterReceiver(self, len(self.later) + 1, self.random))
+            self.member.delivery.begin_topic(self.topic.number)
             self.member.attend()
 
     def close_receivers(self, sinks: Iterable[Sink]) -> None:

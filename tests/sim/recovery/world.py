@@ -101,6 +101,10 @@ class LateMember(Member):
             for _ in range(0 if self._refused else random.choice([0, 0, 1, 2])):
                 self.world.after(random.randint(0, 200) * MS, reception.more)
         self._draw_evictions()
+        if not self.ring:
+            late = random.choice([0, 0, 1, 4])  # datagrams from before are still on their way, or in the socket
+            for number in range(max(0, len(storm.sender.sent) - late), len(storm.sender.sent)):
+                self.wire(number, storm.sender.sent[number])
 
     def _draw_evictions(self) -> None:
         for _ in range(self.evictions):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import MessageFlag, MessageType
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
 from ipcbus.delivery.sink import Sink
-from tests.kit.desk import Desk, Seen, data, seen_of, whole
+from tests.kit.datagrams import fragments
+from tests.kit.desk import Desk, Seen, data, lost, seen_of, whole
 from tests.kit.retaining import entry
 
 if TYPE_CHECKING:
@@ -272,3 +274,18 @@ def test_an_older_message_that_comes_live_after_the_history_was_begun_is_not_giv
     later.again(22, 23)
     assert desk.feed(whole(24)) == data(24)
     assert later.seen == [("BOS",), *data(22, 23, 24)]
+
+
+def test_it_learns_what_the_others_lose_because_its_gap_fills_the_memory() -> None:
+    """Seed 963 of tests.sim.recovery: what the others lost while it was made was in nobody's account."""
+    desk = Desk(budget=ReassemblyBudget(1), ordered=-1, recovery_ns=1000)
+    desk.topic.recovers = True
+    pieces = fragments(1, b"abcdefgh", 2)
+    assert desk.feed(whole(0), pieces[0], pieces[2]) == data(0)
+    later = Later(desk)
+    assert desk.seen[-3:] == lost(1, 2, 3)
+    later.history.controller.promise(0, 4, 0)
+    later.again(0, 3)
+    desk.feed(pieces[3])
+    desk.end(5)
+    assert {seen[1] for seen in later.seen if seen[0] in ("data", "lost")} == {0, 1, 2, 3, 4}

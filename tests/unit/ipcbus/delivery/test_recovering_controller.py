@@ -126,6 +126,42 @@ def test_without_history_fragments_from_before_are_not_lost() -> None:
     assert desk.feed(old[2], old[3], whole(7)) == data(7)
 
 
+@pytest.mark.parametrize("ordered", [1, -1])
+@pytest.mark.parametrize("first", [1, 2])
+def test_the_rest_of_a_message_before_the_history_is_neither_lost_nor_waited_for(ordered: int, first: int) -> None:
+    """Over UDP, datagrams from before the join may still come, and begin below the history that was asked for."""
+    desk = LateDesk(floor=9, ordered=ordered)
+    old = fragments(3, b"abcdefgh", 2)
+    live = [whole(number) for number in range(7, 10)]
+    seen = desk.feed(*old[first:], *live)
+    seen += desk.promise(8, 10)
+    assert seen == data(7, 8, 9)
+    assert desk.topic.settled
+    assert desk.topic.is_settled_below(10)
+    assert desk.tally.reassembly_bytes == 0
+    assert desk.end(10) == [("EOS",)]
+
+
+@pytest.mark.parametrize("ordered", [1, -1])
+def test_the_rest_of_a_message_before_the_history_may_come_after_the_promise(ordered: int) -> None:
+    desk = LateDesk(floor=9, ordered=ordered)
+    old = fragments(3, b"abcdefgh", 2)
+    seen = desk.feed(old[1]) + desk.promise(8, 10) + desk.feed(old[2]) + desk.feed(whole(9), old[3])
+    seen += desk.numbers(7, 8)
+    assert sorted(seen, key=str) == data(7, 8, 9)
+    assert desk.topic.settled
+    assert desk.end(10) == [("EOS",)]
+
+
+@pytest.mark.parametrize("ordered", [1, -1])
+def test_a_message_that_the_history_has_from_its_beginning_is_completed(ordered: int) -> None:
+    desk = LateDesk(floor=9, ordered=ordered)
+    old = fragments(3, b"abcdefgh", 2)
+    seen = desk.feed(*old[2:], whole(7), whole(8)) + desk.promise(3, 9) + desk.again(3, 4, *old[:2])
+    assert sorted(seen, key=str) == [("data", 3, 6, b"abcdefgh"), *data(7, 8)]
+    assert desk.topic.settled
+
+
 def test_where_the_floor_is_unknown_the_first_message_ends_the_history() -> None:
     desk = LateDesk(floor=None)
     assert desk.feed(whole(4)) == []
