@@ -101,14 +101,17 @@ class LateMember(Member):
             for _ in range(0 if self._refused else random.choice([0, 0, 1, 2])):
                 self.world.after(random.randint(0, 200) * MS, reception.more)
         self._draw_evictions()
-        if not self.ring:
-            late = random.choice([0, 0, 1, 4])  # datagrams from before are still on their way, or in the socket
-            for number in range(max(0, len(storm.sender.sent) - late), len(storm.sender.sent)):
-                self.wire(number, storm.sender.sent[number])
 
     def _draw_evictions(self) -> None:
         for _ in range(self.evictions):
             self.world.after(self.random.randint(1, 400) * MS, self._evict)
+
+    def take_older(self) -> None:
+        """Over UDP, datagrams from before the join may be on their way, or in the socket."""
+        sent = self.storm.sender.sent
+        older = 0 if self.ring else self.random.choice([0, 0, 1, 4])
+        for number in range(max(0, len(sent) - older), len(sent)):
+            self.wire(number, sent[number])
 
     def _deliver(self, *, begun: bool) -> DeliverySession:
         return DeliverySession(
@@ -470,6 +473,7 @@ class RecoveryStorm(Storm):
     def _join(self) -> None:
         if not self.over:
             self.late_members.append(LateMember(self, Random(self.random.random())))
+            self.late_members[-1].take_older()
 
 
 def run(seed: int) -> str:
