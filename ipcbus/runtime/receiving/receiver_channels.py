@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("ipcbus")
 
 _SLICE_NS = 200_000
-"""Time in ns after which a channel gives way to live messages, and to other processes on this processor."""
+"""Time in ns after which a channel gives way to live messages."""
+_YIELD_NS = 50_000
+"""Time in ns after which a channel gives way to other processes on this processor."""
 _RETRY_NS = 200_000
 """Time in ns after which a pipe that opens or has no room is looked at again; a link over UDP calls."""
 _OPEN_AGAIN_NS = 100_000_000
@@ -214,12 +216,14 @@ class ReceiverChannels:
         pipe_link = known.link if isinstance(known.link, ReceiverPipeLink) else None
         if pipe_link is not None:
             self._attend(known, pipe_link)
-        began_ns = time.monotonic_ns()
+        began_ns = yielded_ns = time.monotonic_ns()
         while (message := known.channel.receive()) is not None:
             self.take(known.session, message, now_ns, epoch=pipe_link is None)
-            if time.monotonic_ns() - began_ns > _SLICE_NS:
+            if time.monotonic_ns() - yielded_ns > _YIELD_NS:
                 os.sched_yield()
-                return now_ns
+                yielded_ns = time.monotonic_ns()
+                if yielded_ns - began_ns > _SLICE_NS:
+                    return now_ns
         if known.channel.flush() and pipe_link is not None:
             return now_ns + _RETRY_NS
         if known.waits_for_link():
