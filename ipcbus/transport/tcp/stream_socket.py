@@ -527,17 +527,23 @@ def listening(
     Raises:
         TransportError: no port is free, or the system refuses the interface.
     """
-    sock = new_socket(local.family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, options.reuse)
-        if options.send_buffer:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer)
-        bind_first(sock, local, ports)
-        sock.listen(options.backlog)
-        return StreamSocket(sock, local, options, new_tls)
-    except OSError as error:
-        sock.close()
-        raise TransportError(f"interface {local.host} cannot be listened on ({error.strerror}): check it") from error
-    except BaseException:
-        sock.close()
-        raise
+    while True:
+        sock = new_socket(local.family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, options.reuse)
+            if options.send_buffer:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer)
+            bind_first(sock, local, ports)
+            sock.listen(options.backlog)
+            return StreamSocket(sock, local, options, new_tls)
+        except OSError as error:
+            sock.close()
+            # Another process bound the port in the same moment, which SO_REUSEADDR allows, and listened first. From now
+            # on the port is in use.
+            if error.errno != errno.EADDRINUSE:
+                raise TransportError(
+                    f"interface {local.host} cannot be listened on ({error.strerror}): check it"
+                ) from error
+        except BaseException:
+            sock.close()
+            raise

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus.errors import TransportError
+from ipcbus.transport.tcp import stream_socket
 from ipcbus.transport.tcp.stream_socket import StreamOptions, StreamSocket, listening
 from ipcbus.transport.udp.network_interface import Interface
-from ipcbus.transport.udp.ports import Ports
+from ipcbus.transport.udp.ports import Ports, bind_first
 from tests.kit.bus import GIVE_UP_S
 
 if TYPE_CHECKING:
@@ -194,6 +195,24 @@ def test_there_are_no_more_connections_than_the_options_say() -> None:
     for each in made:
         each.close()
     few.socket.close()
+
+
+def test_another_process_that_takes_the_port_in_the_same_moment_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SO_REUSEADDR lets both bind the port; only one can listen on it."""
+    other = socket.socket()
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    other.bind(("127.0.0.1", 0))
+    port = other.getsockname()[1]
+
+    def bind_while_other_listens(sock: socket.socket, interface: Interface, ports: Ports) -> None:
+        bind_first(sock, interface, ports)
+        other.listen()
+
+    monkeypatch.setattr(stream_socket, "bind_first", bind_while_other_listens)
+    made = listening(LOOPBACK, Ports(port, port, ephemeral=True, cure="nothing"), OPTIONS)
+    assert made.address[1] not in (0, port)
+    made.close()
+    other.close()
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_cure(source: End) -> None:
