@@ -24,3 +24,11 @@ def take_apart(retained: bytes, following: int) -> tuple[list[WorkMessage], int]
     Returns:
         The messages, and the number after them: that of a message of which fragments are missing at the end.
     """
+
+def goes_on(retained: bytes, first: int) -> bool:
+    """Returns whether the message whose first number is `first` is not published completely.
+
+    Args:
+        retained: the entry that was published last, as `Retention.read` gives it.
+        first: the number.
+    """

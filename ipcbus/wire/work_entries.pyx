@@ -57,6 +57,17 @@ def take_apart(bytes retained not None, uint64_t following):
     return found, following
 
 
+def goes_on(bytes retained not None, uint64_t first):
+    cdef const char *at = PyBytes_AS_STRING(retained)
+    cdef const RetainedHeader *header = <const RetainedHeader *>at
+    cdef const FragmentHeader *fragment = <const FragmentHeader *>(at + RETAINED_HEADER_BYTES)
+    if PyBytes_GET_SIZE(retained) < RETAINED_HEADER_BYTES + FRAGMENT_HEADER_BYTES:
+        return False
+    if not header.topic >> TOPIC_BITS & FLAG_FRAGMENT or header.length < FRAGMENT_HEADER_BYTES or fragment.first != first:
+        return False
+    return <uint64_t>fragment.offset + header.length - FRAGMENT_HEADER_BYTES < fragment.total
+
+
 cdef object work_message(uint64_t first, uint64_t last, uint32_t flags, int64_t sent_ns, const char *data, uint64_t length):
     """Returns a message with these numbers; `data` begins with its request header, guaranteed header and header block."""
     cdef EntryFront front

@@ -50,7 +50,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     ),
     "conformance/test_shares.py": (
         "ipcbus/runtime/receiving/receptions.py ipcbus/runtime/receiving/share_reception.py "
-        "ipcbus/runtime/sending/shared_sources.py ipcbus/wire/work_entries.pyx"
+        "ipcbus/runtime/sending/shared_sources.py"
     ),
     "unit/ipcbus/reliability/test_stream.py": (
         "ipcbus/reliability/stream_receiver.py ipcbus/reliability/stream_sender.py"

@@ -16,7 +16,7 @@ from ipcbus.shares.share_settings import FOREVER_NS, ShareLoss, ShareSettings
 from ipcbus.topic.message_retention import Retention
 from ipcbus.wire import share_messages
 from ipcbus.wire.share_messages import Ack, Join, Leave, Nack, ShareRequest
-from ipcbus.wire.work_entries import take_apart
+from ipcbus.wire.work_entries import goes_on, take_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -73,6 +73,8 @@ class _Shared:
     """The number after the last message that the queues have."""
     dead_letter_topic: str
     queues: dict[str, ShareQueue] = field(default_factory=dict)
+    is_in_pieces: bool = False
+    """Whether a message in fragments is next, of which not all were read."""
     due_ns: int = 0
     published_ns: int = 0
     look_ns: int = 0
@@ -360,6 +362,8 @@ class SharedSources:
         """Gives the queues what was published since the last call."""
         retention, bytes_max = shared.retention, _READ_BYTES
         while shared.following < (end := retention.info()[1]):
+            if shared.is_in_pieces and goes_on(retention.read(end - 1, end - 1, 1, epoch=True)[2], shared.following):
+                break
             first, reached, entries = retention.read(shared.following, end - 1, bytes_max, epoch=True)
             if not entries:
                 first = end
@@ -370,7 +374,8 @@ class SharedSources:
             for queue in shared.queues.values():
                 queue.add(messages, now_ns)
             shared.following = following  # last: a thread that closes the source sees them in one place at least
-            if entries and not messages:  # the fragments of a long message
+            shared.is_in_pieces = bool(entries) and not messages
+            if shared.is_in_pieces:
                 if reached >= end:
                     break
                 bytes_max *= 4
