@@ -274,7 +274,7 @@ class DeliverySession:
             except BaseException as error:  # of a callback: the rest is still reported
                 self._raised = error
         for history in self.histories(controller.topic_number):
-            history.finish()
+            history.finish(next_sequence)
         following = max(next_sequence, controller.stopped_before or 0)
         # In a stay that brought nothing, nothing begins or ends.
         if following and not controller.ended and following != controller.resumed_at:

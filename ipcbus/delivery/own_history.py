@@ -107,12 +107,14 @@ class OwnHistory:
             self._stop_tapping()  # the message that was being sent when the receiver came is asked for
         return self.over
 
-    def finish(self) -> None:
-        """The topic ends: reports what is missing, and gives the receiver what was kept, and the end."""
+    def finish(self, next_sequence: int) -> None:
+        """The topic ends before a number: reports what is missing, and gives the receiver what was kept, and the end."""
         if self.over:
             return
         self._learn(self._main.next_live)
-        self.controller.finish(0 if self._tapping else self._main.boundary)
+        if self._live_from is not None:
+            next_sequence = 0 if self._tapping else self._main.boundary
+        self.controller.finish(next_sequence)  # without a live message, all up to the end is history
         self._join()
 
     def put(self, tap: Sink, message: Message) -> None:

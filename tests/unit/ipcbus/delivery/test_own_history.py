@@ -289,3 +289,14 @@ def test_it_learns_what_the_others_lose_because_its_gap_fills_the_memory() -> No
     desk.feed(pieces[3])
     desk.end(5)
     assert {seen[1] for seen in later.seen if seen[0] in ("data", "lost")} == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("ordered", [1, -1, 0])
+def test_what_was_sent_after_its_promise_and_came_to_nobody_is_lost_at_the_end(ordered: int) -> None:
+    """Seed 6738 of tests.sim.recovery: the first live number was never known, and two messages had no account."""
+    desk = Desk(floor=None, ordered=ordered)
+    later = Later(desk)
+    later.history.controller.promise(0, 2, 0)
+    later.again(0, 1)
+    desk.end(4)
+    assert later.seen == [("BOS",), *data(0, 1), *lost(2, 3), ("EOS",)]
