@@ -108,7 +108,7 @@ class OwnHistory:
         return self.over
 
     def finish(self, next_sequence: int) -> None:
-        """The topic ends before a number: reports what is missing, and gives the receiver what was kept, and the end."""
+        """The topic ends before this number: reports what is missing, gives what was kept, and the end."""
         if self.over:
             return
         self._learn(self._main.next_live)
