@@ -73,6 +73,11 @@ class Credit:
             client.next, client.limit = self._window.trail, self._window.position + FIRST_ROOM
             self.limit = 0
 
+    @property
+    def needed(self) -> int:
+        """The lowest number that a client may still need."""
+        return min((client.next for client in self._clients.registered), default=self._window.trail)
+
     def take(self, client: Client, following: int, room: int) -> bool:
         """Takes what an ACK of a client says; returns whether the source may have waited for that."""
         window = self._window

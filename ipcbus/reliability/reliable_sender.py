@@ -239,7 +239,9 @@ class ReliableSender(SessionSender):
 
     def turn(self, now_ns: int) -> None:
         """Runs the timers that have expired."""
-        self.counts.clients_silent += self._clients.turn(now_ns)
+        if silent := self._clients.turn(now_ns):
+            self.counts.clients_silent += silent
+            self._send_state.drops_received = False  # they may come back, and need what they had not got
         self._note_receivers()
         if self._send_state.paths is not None and self._send_state.paths.turn(now_ns) and self._send_state.credit:
             self._send_state.credit.limit = 0
@@ -314,6 +316,8 @@ class ReliableSender(SessionSender):
         elif isinstance(found, Frame | FrameAck):
             self._take_frame(found, client)
         else:
+            if client.next < self.lead:
+                self._send_state.drops_received = False
             self._clients.leave(client)
             self._note_receivers()
             self._send_waiting(now_ns)
@@ -329,6 +333,7 @@ class ReliableSender(SessionSender):
             self._send_waiting(now_ns)
         if before != (client.next, client.limit):
             client.progress_ns = now_ns
+            self._send_state.drop_received()
         if client.evicted:  # an earlier one may be lost
             self._put_session_message(client, 0)
 

@@ -51,5 +51,8 @@ class RetransmitWindow:
     def position_of(self, number: int) -> int:
         """Returns the bytes of all datagrams before this one; before the oldest that is held, for lower numbers."""
 
+    def drop_below(self, number: int) -> None:
+        """Removes the datagrams before this number."""
+
     def clear(self) -> None:
         """Removes all datagrams; the numbers go on."""

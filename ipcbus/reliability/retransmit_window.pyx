@@ -82,6 +82,16 @@ cdef class RetransmitWindow:
         found = max(number, self.trail)
         return self.positions[found & (<uint64_t>len(self.held) - 1)]
 
+    def drop_below(self, uint64_t number):
+        cdef uint64_t mask = <uint64_t>len(self.held) - 1
+        cdef bytes oldest
+        number = min(number, self.lead)
+        while self.trail < number:
+            oldest = <bytes>self.held[<Py_ssize_t>(self.trail & mask)]
+            self.bytes -= <uint64_t>PyBytes_GET_SIZE(oldest) - self.prefix
+            self.held[<Py_ssize_t>(self.trail & mask)] = None
+            self.trail += 1
+
     def clear(self):
         self.held = [None] * len(self.held)
         self.bytes = 0

@@ -44,6 +44,9 @@ class SendSettings:
         evict_after: time for which a client may keep a receiver-paced source waiting; then the source overtakes it.
             0 means no limit.
         congestion_control: whether the source sends no more than the network takes on the way to its slowest client.
+        drop_bytes: what all clients of a receiver-paced session have got leaves the window, so many bytes or more at a
+            time; new datagrams then lie in memory that the cache still has. It ends with the first client that is let
+            go, or leaves, before it has got all: it may come back. 0 keeps what the window has room for.
         sm_minimum: silence before the first session message; 0 turns session messages off.
         sm_maximum: longest time between two session messages.
     """
@@ -60,6 +63,7 @@ class SendSettings:
     tag: str = ""
     evict_after: int = 0
     congestion_control: bool = False
+    drop_bytes: int = 0
     sm_minimum: int = 200_000_000
     sm_maximum: int = 10_000_000_000
 
@@ -171,6 +175,9 @@ class SendState:
             else None
         )
         """How far the source may send; None where it does not wait for clients."""
+        self.drops_received = settings.drop_bytes > 0 and paced
+        """Whether what all clients have got leaves the window."""
+        self._drop_at = settings.drop_bytes
         self.has_no_receivers = False
         """Whether the session has no receivers: datagrams are held and counted, but take nothing from the data rate."""
         self._prefix = prefix
@@ -223,6 +230,13 @@ class SendState:
         self.counts.msgs_sent += count
         self.counts.bytes_sent += size
         self._session_messages.sent(now_ns)
+
+    def drop_received(self) -> None:
+        """Drops from the window what all clients have got, if that is a matter of enough bytes."""
+        window = self.window
+        if self.drops_received and self.credit is not None and window.bytes >= self._drop_at:
+            window.drop_below(self.credit.needed)
+            self._drop_at = window.bytes + self._settings.drop_bytes
 
     @property
     def blocked(self) -> bool:

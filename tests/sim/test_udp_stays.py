@@ -41,6 +41,7 @@ class Run:
             sm_maximum=500 * MS,
             ignore_interval=10 * MS,
             receiver_paced=seed % 3 > 0,
+            drop_bytes=self.random.choice([0, SIZE]),
         )
         self.source = ReliableSender(7, SenderSettings(sending), bytes(16), 0, self.multicast)
         self.stays: list[ReliableReceiver] = []

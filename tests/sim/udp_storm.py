@@ -139,6 +139,7 @@ def _source_terms(random: Random, ample: bool, size: int) -> SenderSettings:
             queue_max=1024 if ample else random.choice([1, 4, 1024]),
             receiver_paced=random.random() < 0.5,
             congestion_control=random.random() < 0.5,
+            drop_bytes=random.choice([0, 1, 5 * size]),
         ),
         ClientSettings(clients_max=1024 if ample else random.choice([2, 1024])),
     )

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ipcbus.config.options.udp_options import DATA_RATE, RETRANSMIT_RATE
 from ipcbus.errors import ConfigError
@@ -162,6 +162,10 @@ class UdpPlan:
         )
 
 
+DROP_BYTES: Final = 524_288
+"""What all receivers on one host have got leaves the window of a source, so many bytes at a time."""
+
+
 def plan_udp(
     kind: Kind, context: ContextOptions, source: SourceOptions, *, twin: bool, receiver_paced: bool | None = None
 ) -> UdpPlan:
@@ -205,6 +209,7 @@ def plan_udp(
             of_context,
             of_source,
             loopback=_is_loopback(interface),
+            twin=twin,
             congestion_control=control == "on" or (control == "auto" and not _is_loopback(interface)),
             receiver_paced=receiver_paced,
             evict_after=evict_after_ms(source) * MS if receiver_paced else 0,
@@ -239,6 +244,7 @@ def _settings(
     source: dict[str, int],
     *,
     loopback: bool,
+    twin: bool,
     congestion_control: bool,
     receiver_paced: bool,
     evict_after: int,
@@ -256,6 +262,8 @@ def _settings(
         follows=follows[0],
         tag=follows[1],
         congestion_control=congestion_control,
+        # A receiver that is evicted from a ring may need what all clients of the twin have got.
+        drop_bytes=DROP_BYTES if loopback and not twin and not congestion_control else 0,
         sm_minimum=source["sm_minimum_interval"] * MS,
         sm_maximum=source["sm_maximum_interval"] * MS,
     )

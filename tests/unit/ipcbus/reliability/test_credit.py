@@ -209,3 +209,42 @@ def test_an_ack_that_claims_more_than_was_sent_counts_as_all() -> None:
     for packet in udp_packets.acks(SESSION, client.cookie, 1 << 40, WHO, 0, None, 0, (1 << 40, 5)):
         pair.there.receive(packet, HERE, 0)
     assert dataclasses.replace(client).next == pair.there.lead
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_what_all_clients_have_got_leaves_the_window(multicast: bool) -> None:
+    pair = paced(multicast, drop_bytes=5 * SIZE)
+    for _ in range(100):
+        pair.send(bytes([1]) * SIZE)
+        pair.exchange()
+        pair.here.take_room(1 << 20, 1 << 20, 0)
+        pair.here.ask(0)
+        pair.exchange()
+    assert len(pair.got) == 100
+    assert pair.there.window.bytes < 10 * SIZE
+    pair.lose()  # what is lost now is held
+    first = pair.there.lead
+    for _ in range(50):
+        pair.send(bytes([1]) * SIZE)
+    pair.lose()
+    assert pair.there.trail <= first
+    pair.exchange(SECOND)
+    pair.exchange(2 * SECOND)
+    assert len(pair.got) == 150
+
+
+@pytest.mark.parametrize("goes", ["silent", "leaves"])
+def test_a_client_that_goes_before_it_has_got_all_may_come_back_for_it(goes: str) -> None:
+    pair = paced(drop_bytes=5 * SIZE)
+    state = pair.there._send_state
+    assert state.drops_received
+    pair.send(bytes([1]) * SIZE)
+    pair.lose()
+    if goes == "silent":
+        pair.there.turn(3600 * SECOND)
+        assert pair.there.counts.clients_silent == 1
+    else:
+        pair.here.leave(0)
+        pair.exchange()
+    assert not pair.there.clients
+    assert not state.drops_received

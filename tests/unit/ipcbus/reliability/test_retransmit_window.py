@@ -29,6 +29,21 @@ def test_the_limit_counts_the_overhead() -> None:
     assert len(window) == 3
 
 
+def test_what_is_dropped_is_not_held_and_positions_stay() -> None:
+    window = RetransmitWindow(100, 0)
+    for _ in range(5):
+        window.add(b"123456")
+    positions = [window.position_of(number) for number in range(6)]
+    window.drop_below(3)
+    assert (window.trail, window.lead, len(window), window.bytes) == (3, 5, 2, 12)
+    assert (window.get(2), window.get(3)) == (None, b"123456")
+    assert [window.position_of(number) for number in range(3, 6)] == positions[3:]
+    window.drop_below(2)
+    window.drop_below(9)
+    assert (window.trail, window.lead, len(window), window.bytes) == (5, 5, 0, 0)
+    assert window.add(b"x") == 5
+
+
 def test_what_is_cleared_is_not_held_and_numbers_go_on() -> None:
     window = RetransmitWindow(10, 0)
     window.add(b"123456")
