@@ -147,7 +147,10 @@ def transmission_window_size(transport: str) -> Option[int]:
         unit="bytes",
         minimum=64 * KIB,
         maximum=MAX_WINDOW,
-        meaning=f"Bytes of datagrams that an {transport} session keeps for retransmission; it drops the oldest first.",
+        meaning=(
+            f"Bytes of datagrams that an {transport} session keeps for retransmission; it drops the oldest first. On "
+            "one host, a receiver-paced session also drops what all its receivers have got."
+        ),
     )
 
 
