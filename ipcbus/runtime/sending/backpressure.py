@@ -35,7 +35,7 @@ class Backpressure:
     def __init__(self, sending_sessions: SendingSessions, session: SendingSession) -> None:
         self._sending_sessions = sending_sessions
         self._session = session
-        self._free = threading.Condition()
+        self._free, self._waiting = threading.Condition(), 0
 
     def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         """Waits until there is room, or raises `WouldBlock`; returns whether it waited."""
@@ -154,7 +154,11 @@ class Backpressure:
         if driven:
             self._sending_sessions.drive_briefly()
         with self._free:
-            self._free.wait((DRIVEN_WAIT_NS if driven else WAIT_NS) / 1e9)
+            self._waiting += 1
+            try:
+                self._free.wait((DRIVEN_WAIT_NS if driven else WAIT_NS) / 1e9)
+            finally:
+                self._waiting -= 1
 
     def _refuse_held(self) -> None:
         error = WouldBlock(
@@ -171,9 +175,10 @@ class Backpressure:
             del error  # as in `_refuse`
 
     def released(self) -> None:
-        """Wakes the threads that wait in `reserved`."""
-        with self._free:
-            self._free.notify_all()
+        """Wakes the threads that wait in `wait_for_release`."""
+        if self._waiting:
+            with self._free:
+                self._free.notify_all()
 
     def batch_opened(self) -> None:
         """Makes the driver watch the batching interval of the new batch."""
