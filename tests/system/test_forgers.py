@@ -17,6 +17,7 @@ from ipcbus.resolution.network.resolution_settings import ResolutionSettings
 from ipcbus.resolution.network.resolver_clients import ResolverClients, ResolverClientSettings
 from ipcbus.runtime.loop.seals import Seals
 from ipcbus.wire import relay_packets, udp_packets
+from ipcbus.wire.udp_packets import PASSED_MAX
 from tests.kit.attacker import Attacker, Spoofer, changed, forged
 from tests.kit.bus import LBTRU, Bus
 from tests.kit.datagrams import Item, compose
@@ -145,7 +146,8 @@ def test_a_receiver_is_misled_by_nobody(bus: Bus, chance: random.Random, count: 
     with Attacker() as attacker:
         for _ in range(count // BATCH):
             for _ in range(BATCH):
-                attacker.send(forged(chance, session, heard.reliable_receiver._cookie), to)
+                # Not `reliable_receiver`: that settles what was fetched, and this thread does not drive the context.
+                attacker.send(forged(chance, session, heard._receiver._cookie), to)
         stream.finish()
         attacker.hear()
         assert attacker.got == 0
@@ -205,15 +207,17 @@ def test_datagrams_in_the_name_of_the_source_do_bounded_harm(bus: Bus, chance: r
             for _ in range(BATCH):
                 spoofer.send(forged(chance, session)[:60_000], of, to)
             source.send(body(source.sequence_number + 1), flush=True)
-    # Forged numbers are below 1000, or so far ahead that the source is asked.
-    while source.sequence_number < count // BATCH + 3000:
+    # Forged numbers are below 1000, near the next one, or so far ahead that the source is asked. And each forged
+    # datagram may say that as many as PASSED_MAX before it are not for this receiver.
+    reach = source.sequence_number + 1000 + PASSED_MAX
+    while source.sequence_number < reach + 3000:
         source.send(body(source.sequence_number + 1), flush=True)
     sent = source.sequence_number + 1
     bus.until(lambda: books.accounted >= sent, "the messages, or news of their loss")
     (ledger,) = books.ledgers.values()
     print(count, "forged:", ledger, heard.reliable_receiver.counts)
     balanced(ledger, sent)
-    assert ledger.losses == [] or ledger.losses[-1][1] < 1100
+    assert ledger.losses == [] or ledger.losses[-1][1] < reach
     assert (ledger.begun, ledger.ended) == (1, 0)
 
 
@@ -461,7 +465,7 @@ def test_changed_packets_at_every_socket_stop_no_stream(
         targets = [at(way.session_socket), at(end._session_sockets[0]), *resolving, address]
         said: list[bytes] = [
             *spoken(domain),
-            *(forged(chance, way.reliable_sender.session_id, end.reliable_receiver._cookie) for _ in range(100)),
+            *(forged(chance, way.reliable_sender.session_id, end._receiver._cookie) for _ in range(100)),
         ]
         until = time.monotonic() + seconds
         shot = 0

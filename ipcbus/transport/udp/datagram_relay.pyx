@@ -98,15 +98,19 @@ cdef class DatagramFetcher:
     def fetch(self):
         cdef Batched arrivals = self.arrivals
         cdef int before = self.moved.count
-        cdef uint64_t number
         if self.writer is None or self.charged() >= self.size_max or not self.writer.has_room(self.room_min):
             return False
         if not arrivals.enter():
             return False
         try:
             if arrivals.refill(READS):
-                number = self.number + <uint64_t>before
-                move(arrivals, self.writer, &self.sender, self.session_id, number, self.trail_max, &self.moved)
+                if self.writer is None:
+                    return False  # while the interpreter lock was free, another thread has settled
+                before = self.moved.count
+                move(
+                    arrivals, self.writer, &self.sender, self.session_id, self.number + <uint64_t>before,
+                    self.trail_max, &self.moved,
+                )
         finally:
             arrivals.leave()
         return self.moved.count != before and arrivals.first == arrivals.count
