@@ -479,7 +479,7 @@ class DeliveryController(Controller):
 
     def _assemble(self, sequence: int, fragment: Fragment, flags: int, send_ticks: int) -> None:
         if self._begins_history(sequence, fragment):
-            self._skip_rest(fragment)
+            self._begin_history_at(sequence + 1)  # the rest of an older message is not a loss
             return
         partial = self._partials.get(fragment.first)
         if partial is None or not partial.span.same_message(fragment):
@@ -501,14 +501,11 @@ class DeliveryController(Controller):
         first = self._promised_from
         return first is not None and fragment.first < first and self._gaps.cover(first, sequence - 1)
 
-    def _skip_rest(self, span: Fragment) -> None:
-        """Lets the history begin behind the published part of a message that began before it; that is not a loss."""
-        end = min(span.last + 1, self.expected)
-        for number in range(self._promised_from or 0, end):
-            self._order_map.pop(number, None)
-        self._promised_from = end
-        self._next = max(self._next, end)
-        self._gaps.drop_below(end)
+    def _begin_history_at(self, number: int) -> None:
+        """Lets the history of a late join begin later than promised; what is missing before is not a loss."""
+        self._promised_from = number
+        self._next = max(self._next, number)
+        self._gaps.drop_below(number)
 
     def _open_partial(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
         """Returns a new incomplete message; None when it can never become complete, or there is no memory for it."""

@@ -245,7 +245,10 @@ class DeliverySession:
         if controller is not None:
             self._send_bos_to_all(controller)
             for history in self.histories(number):
-                history.controller.check(-1)  # what it misses may be more than the context may buffer
+                try:
+                    history.controller.check(-1)  # what it misses may be more than the context may buffer
+                except BaseException as error:  # of a callback
+                    self._raised = error
             self._raise()
 
     def remove_topic(self, number: int) -> None:

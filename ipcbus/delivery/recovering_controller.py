@@ -320,7 +320,8 @@ class RecoveringController(DeliveryController):
             for partial in list(self._partials.values()):
                 if partial.span.first < self._promised_from:
                     self._close_partial(partial)
-                    self._skip_rest(partial.span)
+                    came = self._gaps.present(self._promised_from, min(partial.span.last, self.expected - 1))
+                    self._begin_history_at(max((last + 1 for _, last in came), default=self._promised_from))
             # Without history, fragments of a message that began before the receivers joined are not losses.
             self.started = self.only_history or bool(self._order_map) or self.expected > self.floor
         elif self._live_floor is None:

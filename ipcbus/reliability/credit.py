@@ -84,6 +84,8 @@ class Credit:
         following = min(following, window.lead)
         position = window.position_of(following)
         limit = UNLIMITED if room == ROOM_MAX else position + room
+        if following < min(window.trail, client.next):
+            limit = client.limit  # an ACK that was overtaken; where its room ends is not known any more
         came = following > client.next or limit > client.limit
         # Datagrams after a missing one take room as well: what a client once had room for, it has room for.
         client.next, client.limit = max(client.next, following), max(client.limit, limit)

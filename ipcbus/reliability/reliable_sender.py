@@ -87,6 +87,8 @@ class ReliableSender(SessionSender):
             if topics_of is not None and not multicast
             else None
         )
+        if self._filter is not None:  # a client may ask for what went past it
+            self._send_state.drops_received = False
         self._finals_sent: int | None = None
         self._final_ns = 0
 
@@ -241,7 +243,7 @@ class ReliableSender(SessionSender):
         """Runs the timers that have expired."""
         if silent := self._clients.turn(now_ns):
             self.counts.clients_silent += silent
-            self._send_state.drops_received = False  # they may come back, and need what they had not got
+            self._send_state.drops_received = False  # they may come back, and go on where they have stopped
         self._note_receivers()
         if self._send_state.paths is not None and self._send_state.paths.turn(now_ns) and self._send_state.credit:
             self._send_state.credit.limit = 0
@@ -316,8 +318,7 @@ class ReliableSender(SessionSender):
         elif isinstance(found, Frame | FrameAck):
             self._take_frame(found, client)
         else:
-            if client.next < self.lead:
-                self._send_state.drops_received = False
+            self._send_state.drops_received = False
             self._clients.leave(client)
             self._note_receivers()
             self._send_waiting(now_ns)

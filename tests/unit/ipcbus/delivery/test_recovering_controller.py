@@ -154,6 +154,17 @@ def test_the_rest_of_a_message_before_the_history_may_come_after_the_promise(ord
 
 
 @pytest.mark.parametrize("ordered", [1, -1])
+def test_messages_that_took_the_numbers_of_a_message_that_was_given_up_are_delivered(ordered: int) -> None:
+    desk = LateDesk(floor=9, ordered=ordered)
+    old = fragments(3, b"abcdefgh", 2)  # its source has given it up after number 4
+    seen = desk.feed(old[1], whole(5), whole(6), whole(8)) + desk.promise(4, 9) + desk.numbers(7, 7)
+    # Not in order, the message was given up before it was known that nobody wanted it.
+    assert sorted(seen, key=str) == data(5, 6, 7, 8) + lost(4) * (ordered == -1)
+    assert desk.topic.settled
+    assert desk.end(9) == [("EOS",)]
+
+
+@pytest.mark.parametrize("ordered", [1, -1])
 def test_a_message_that_the_history_has_from_its_beginning_is_completed(ordered: int) -> None:
     desk = LateDesk(floor=9, ordered=ordered)
     old = fragments(3, b"abcdefgh", 2)

@@ -234,7 +234,7 @@ def test_what_all_clients_have_got_leaves_the_window(multicast: bool) -> None:
 
 
 @pytest.mark.parametrize("goes", ["silent", "leaves"])
-def test_a_client_that_goes_before_it_has_got_all_may_come_back_for_it(goes: str) -> None:
+def test_a_client_that_goes_may_come_back_and_go_on_where_it_has_stopped(goes: str) -> None:
     pair = paced(drop_bytes=5 * SIZE)
     state = pair.there._send_state
     assert state.drops_received
