@@ -44,9 +44,9 @@ class SendSettings:
         evict_after: time for which a client may keep a receiver-paced source waiting; then the source overtakes it.
             0 means no limit.
         congestion_control: whether the source sends no more than the network takes on the way to its slowest client.
-        drop_bytes: what all clients of a receiver-paced session have got leaves the window, so many bytes or more at a
-            time; new datagrams then lie in memory that the cache still has. It ends with the first client that goes: it
-            may come back, and go on where it has stopped. 0 keeps what the window has room for.
+        drop_bytes: what all clients of a receiver-paced session have got leaves the window, at least this number of
+            bytes at a time; new datagrams then lie in memory that the cache still has. It ends with the first client
+            that goes: it may come back, and go on where it has stopped. 0 keeps what the window has room for.
         sm_minimum: silence before the first session message; 0 turns session messages off.
         sm_maximum: longest time between two session messages.
     """

@@ -163,7 +163,7 @@ class UdpPlan:
 
 
 DROP_BYTES: Final = 524_288
-"""What all receivers on one host have got leaves the window of a source, so many bytes at a time."""
+"""Least number of bytes that leave the window of a source together, as all receivers on one host have got them."""
 
 
 def plan_udp(
