@@ -5,5 +5,6 @@ cdef class RetransmitWindow:
     cdef uint64_t size, limit, prefix
     cdef list held          # by number, modulo its length, which is a power of two
     cdef uint64_t *positions
+    cdef int drop_oldest(self) except -1
     cdef int grow(self) except -1
     cdef int put(self, bytes datagram) except -1

@@ -37,7 +37,6 @@ cdef class RetransmitWindow:
     cdef int put(self, bytes datagram) except -1:
         cdef uint64_t number = self.lead, added = <uint64_t>PyBytes_GET_SIZE(datagram) - self.prefix
         cdef uint64_t mask
-        cdef bytes oldest
         if self.lead - self.trail == <uint64_t>len(self.held):
             self.grow()
         mask = <uint64_t>len(self.held) - 1
@@ -50,10 +49,15 @@ cdef class RetransmitWindow:
             self.bytes > self.size
             or (self.limit and self.bytes + DATAGRAM_OVERHEAD * (self.lead - self.trail) > self.limit)
         ):
-            oldest = <bytes>self.held[<Py_ssize_t>(self.trail & mask)]
-            self.bytes -= <uint64_t>PyBytes_GET_SIZE(oldest) - self.prefix
-            self.held[<Py_ssize_t>(self.trail & mask)] = None
-            self.trail += 1
+            self.drop_oldest()
+        return 0
+
+    cdef int drop_oldest(self) except -1:
+        """Removes the oldest datagram; there must be one."""
+        cdef Py_ssize_t place = <Py_ssize_t>(self.trail & (<uint64_t>len(self.held) - 1))
+        self.bytes -= <uint64_t>PyBytes_GET_SIZE(<bytes>self.held[place]) - self.prefix
+        self.held[place] = None
+        self.trail += 1
         return 0
 
     cdef int grow(self) except -1:
@@ -83,14 +87,9 @@ cdef class RetransmitWindow:
         return self.positions[found & (<uint64_t>len(self.held) - 1)]
 
     def drop_below(self, uint64_t number):
-        cdef uint64_t mask = <uint64_t>len(self.held) - 1
-        cdef bytes oldest
         number = min(number, self.lead)
         while self.trail < number:
-            oldest = <bytes>self.held[<Py_ssize_t>(self.trail & mask)]
-            self.bytes -= <uint64_t>PyBytes_GET_SIZE(oldest) - self.prefix
-            self.held[<Py_ssize_t>(self.trail & mask)] = None
-            self.trail += 1
+            self.drop_oldest()
 
     def clear(self):
         self.held = [None] * len(self.held)
