@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import ipaddress
 import itertools
 import os
 import select
@@ -46,6 +47,13 @@ _STRANGERS_MAX: Final = 64
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _open: set[StreamSocket] = set()
 """All open sockets: without a reference the garbage collector could close one before its context has left sessions."""
+
+
+_ON_ONE_HOST: Final = b"reno"
+"""The congestion control of connections within one host, which every process may choose.
+
+BBR, the default of many systems, sends at a measured rate, by a timer: on loopback 64 KiB then take three times as long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +243,9 @@ class StreamSocket:
         sock, options = connection.socket, self._options
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.nodelay)
+        if _is_local(connection.address[0], self._local.host):
+            with contextlib.suppress(OSError):  # a system without it
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _ON_ONE_HOST)
         # Of a socket that listens, connections inherit the buffers.
         self._connections[connection.address] = connection
         self._of_number[sock.fileno()] = connection
@@ -547,3 +558,8 @@ def listening(
         except BaseException:
             sock.close()
             raise
+
+
+def _is_local(peer: str, own: str) -> bool:
+    """Returns whether a connection between these addresses does not leave the host."""
+    return peer == own or ipaddress.ip_address(peer.partition("%")[0]).is_loopback

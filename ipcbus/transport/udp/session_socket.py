@@ -18,6 +18,9 @@ _BATCH = 64
 _BYTES_AT_ONCE = 1 << 17
 """Most bytes to read in one go; the ring of a receiver holds several times as many."""
 
+_ANSWERS = 8
+"""Most packets that a thread reads that waits for an answer."""
+
 _KEPT_MAX = 4096
 """Most packets that wait for room in the send buffer; later ones are lost, and sent again by the protocol."""
 
@@ -43,7 +46,7 @@ class DatagramHandler(PacketHandler, Protocol):
 
 
 class SessionSocket:
-    """One socket and the handlers that use it. Only the driver of the context reads."""
+    """One socket and the handlers that use it. The driver of the context reads, and threads that wait for answers."""
 
     def __init__(
         self,
@@ -128,15 +131,30 @@ class SessionSocket:
             if packet is None:
                 self.sealed_dropped += 1
                 continue
-            session_id = _SESSION.unpack_from(packet)[0] if len(packet) >= _SESSION.size else 0
-            handler = self._handlers.get((sender, session_id)) or self._handlers.get((None, session_id))
-            handler = handler or self.default_handler
-            if handler is None:
-                self.unknown += 1
-            else:
-                handler.receive(packet, sender, now_ns)
+            handler = self._hand_on(packet, sender, now_ns)
+            if handler is not None:
                 served.add(handler)
         return served
+
+    def read_answers(self, now_ns: int) -> None:
+        """Reads a few packets and hands them to their handlers, in a thread that waits for what they say.
+
+        Any thread may call this. It does nothing where packets are sealed.
+        """
+        if self._seal is None:
+            for packet, sender in self.socket.receive(_ANSWERS):
+                self._hand_on(packet, sender, now_ns)
+
+    def _hand_on(self, packet: bytes, sender: Address, now_ns: int) -> PacketHandler | None:
+        """Hands a packet to its handler, which it returns; None without one."""
+        session_id = _SESSION.unpack_from(packet)[0] if len(packet) >= _SESSION.size else 0
+        handler = self._handlers.get((sender, session_id)) or self._handlers.get((None, session_id))
+        handler = handler or self.default_handler
+        if handler is None:
+            self.unknown += 1
+        else:
+            handler.receive(packet, sender, now_ns)
+        return handler
 
     def _take(self, served: set[PacketHandler], now_ns: int) -> int:
         """Reads, and has handlers take the first packets that have come; returns how many reads brought any."""

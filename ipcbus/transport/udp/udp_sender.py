@@ -231,7 +231,13 @@ class UdpSender:
     # ------------------------------------------------------------------ sending
 
     def send_published(self) -> None:
-        """Sends all that is published over UDP, as far as the data rate allows it."""
+        """Sends all that is published over UDP, as far as clients have room and the data rate allows it."""
+        self._send_new()
+        if self._records is not None and self._reliable_sender.blocked:
+            # Answers of clients may have come; the driver of the context may have to wait for this thread's processor.
+            self.session_socket.read_answers(time.monotonic_ns())
+
+    def _send_new(self) -> None:
         with self._lock:
             if self.active or self.closing:
                 now_ns = time.monotonic_ns()
