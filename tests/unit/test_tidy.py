@@ -66,7 +66,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
         "ipcbus/runtime/sending/response_taker.pyx"
     ),
     "conformance/test_udp_limits.py": "ipcbus/transport/udp/udp_plan.py",
-    "conformance/test_udp_losses.py": "ipcbus/transport/udp/udp_sender.py",
     "conformance/test_wait_for_joining.py": "ipcbus/wait_for_joining.py",
     "sim/test_archive.py": "ipcbus/archive/recovery.py",
     "spark/test_feeds_to_parquet.py": "ipcbus/spark/pipelines/exchange_feed.py",

@@ -2,11 +2,11 @@
 """What a source sends over connections; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from ringbuf._layout cimport RECORD_HEADER, Record
-from ringbuf.clock cimport epoch_ns, ns_per_tick
+from ringbuf.clock cimport epoch_ns, monotonic_ns, ns_per_tick
 from ringbuf.ring cimport RingReader, reader_done, reader_next_sealed, reader_sample, reader_show
 
 from ipcbus.transport.udp.mmsg cimport iovec, msghdr
@@ -28,6 +28,8 @@ cdef enum:
     BYTES = 262144
     # Most records in one call: the ring's writer learns only then that there is room.
     MOST = 512
+    # Bytes of packets that were sent directly after which the state machine takes note.
+    UNSETTLED_BYTES = 1048576
 
 cdef uint8_t DATA = udp_packets.DATA
 cdef uint8_t VERSION = udp_packets.VERSION
@@ -116,3 +118,78 @@ cdef Py_ssize_t send_parts(int fd, iovec *parts, Py_ssize_t count):
             return done
         if error != EINTR:
             return 0 if error == EAGAIN else -1
+
+
+cdef class RecordStream:
+    def __cinit__(self, RingReader reader not None, uint32_t session_id):
+        self.reader, self.session_id = reader, session_id
+        self.packets, self.numbers = [], []
+
+    def allow(self, uint64_t mask, lock, published, on_room):
+        self.mask, self.lock, self.published, self.on_room = mask, lock, published, on_room
+
+    def aim(self, socket_lock, keep, tuple connections not None, list numbers not None):
+        self.socket_lock, self.keep, self.connections, self.numbers = socket_lock, keep, connections, numbers
+        self.aimed = True
+
+    def send(self, uint64_t number):
+        cdef list packets, taken, last
+        cdef bint event, drained
+        packets, event, drained, taken, last = send_records(self.reader, self.numbers, self.session_id, number)
+        if taken:
+            self.keep(self.connections, last, taken)
+        return packets, event, drained
+
+    def start(self, uint64_t number):
+        self.number, self.ready = number, self.aimed
+
+    def stop(self):
+        self.ready = self.aimed = False
+
+    def __call__(self, uint64_t mask):
+        cdef bint done = False
+        # A thread that has to wait for a lock, or that has it, leaves this to Python.
+        if self.ready and mask == self.mask and not self.sending and self.lock.acquire(False):
+            try:
+                done = self.send_directly()
+            finally:
+                self.lock.release()
+        if not done:
+            self.published(mask)
+
+    cdef bint send_directly(self) except -1:
+        """Sends what waits; returns False when the state machine has to go on."""
+        cdef bint event = False, drained = False
+        cdef list packets
+        if self.size >= UNSETTLED_BYTES or not self.socket_lock.acquire(False):
+            return False
+        self.sending = True
+        try:
+            if self.ready:  # until the lock was taken, a connection may have ended
+                packets, event, drained = self.send(self.number)
+                self.note(packets)
+        finally:
+            self.sending = False
+            self.socket_lock.release()
+        self.ready = self.ready and drained
+        if event:
+            self.on_room()
+        return drained
+
+    cdef void note(self, list packets):
+        """Notes packets that were sent."""
+        for packet in packets:
+            self.size += <uint64_t>PyBytes_GET_SIZE(<bytes>packet)
+        self.number += <uint64_t>len(packets)
+        self.packets += packets
+        self.sent_ns = <int64_t>monotonic_ns
+
+    def settle(self):
+        cdef tuple found = (self.packets, len(self.numbers), self.sent_ns)
+        self.ready = False
+        self.packets, self.size = [], 0
+        return found
+
+    @property
+    def unsettled(self):
+        return self.ready or self.size != 0

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    from ipcbus.transport.tcp.outflow import RecordStream
     from ipcbus.transport.tcp.stream_socket import StreamSocket
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.sealing import Seal
     from ipcbus.transport.udp.session_socket import PacketHandler
-    from ringbuf.ring import RingReader
 
 log = logging.getLogger("ipcbus")
 
@@ -140,12 +140,12 @@ class StreamPort:
         self.socket.send_pairs(packets)  # type: ignore[arg-type]
 
     def send_records(
-        self, reader: RingReader, addresses: Sequence[Hashable], session_id: int, number: int
+        self, stream: RecordStream, addresses: Sequence[Hashable], number: int
     ) -> tuple[list[bytes], bool, bool]:
         """Sends records of a ring to all addresses as `StreamSocket.send_records`; none where packets are sealed."""
         if self._seal is not None:
             return [], False, False
-        return self.socket.send_records(reader, addresses, session_id, number)  # type: ignore[arg-type]
+        return self.socket.send_records(stream, addresses, number)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Closes the socket."""

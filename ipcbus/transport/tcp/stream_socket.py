@@ -17,23 +17,24 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.errors import TransportError
 from ipcbus.transport.tcp.inflow import READ_BYTES, Inflow
-from ipcbus.transport.tcp.outflow import send_records
 from ipcbus.transport.udp.datagram_socket import DatagramCounts
 from ipcbus.transport.udp.ports import bind_first, new_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ipcbus.transport.tcp.outflow import RecordStream
     from ipcbus.transport.tcp.tls import TlsStream
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.network_interface import Interface
     from ipcbus.transport.udp.ports import Ports
-    from ringbuf.ring import RingReader, RingWriter
+    from ringbuf.ring import RingWriter
 
 _LENGTH: Final = struct.Struct("!I")
 _PARTS: Final = 128
@@ -52,7 +53,7 @@ _open: set[StreamSocket] = set()
 _ON_ONE_HOST: Final = b"reno"
 """The congestion control of connections within one host, which every process may choose.
 
-BBR, the default of many systems, sends at a measured rate, by a timer: on loopback 64 KiB then take three times as long.
+BBR, the default of many systems, sends by a timer at a measured rate: on loopback 64 KiB take three times as long then.
 """
 
 
@@ -132,6 +133,8 @@ class StreamSocket:
         """Takes datagrams that have come, before all others; returns how many."""
         self._only: _Connection | None = None
         """The connection of a receiver, once it is made."""
+        self._stream: Callable[[], RecordStream | None] = lambda: None
+        """What sends records of a source's ring over the connections; weak, as it refers to the context."""
         self.may_have_more = True
         """Whether more may wait than the last `receive` has read."""
         self.counts = DatagramCounts()
@@ -353,6 +356,7 @@ class StreamSocket:
         with self._lock:
             if self._epoll.closed:
                 return 0
+            self._stop_stream()
             for packet, address in pairs:
                 connection = touched.get(address) or self._connections.get(address)
                 if connection is None:
@@ -380,14 +384,13 @@ class StreamSocket:
         return count
 
     def send_records(
-        self, reader: RingReader, addresses: Sequence[Address], session_id: int, number: int
+        self, stream: RecordStream, addresses: Sequence[Address], number: int
     ) -> tuple[list[bytes], bool, bool]:
         """Sends the records of a ring, as DATA packets, to addresses with connections that have sent all they have.
 
         Args:
-            reader: the reader of the ring.
+            stream: what sends them; it may go on by itself then.
             addresses: the addresses.
-            session_id: the session.
             number: the number of the first datagram.
 
         Returns:
@@ -396,17 +399,29 @@ class StreamSocket:
         """
         with self._lock:
             connections = [self._connections.get(address) for address in addresses]
-            ready = [each for each in connections if each is not None and each.is_clear]
+            ready = tuple(each for each in connections if each is not None and each.is_clear)
             if not ready or len(ready) < len(connections):
                 return [], False, False
-            numbers = [each.socket.fileno() for each in ready]
-            packets, room, drained, taken, last = send_records(reader, numbers, session_id, number)
-            self.counts.dgrams_sent += len(packets) * len(ready)
-            size = sum(map(len, packets)) + _LENGTH.size * len(packets)
-            self.counts.bytes_sent += size * len(ready)
-            for connection, done in zip(ready, taken, strict=bool(taken)):
-                self._keep(connection, last, done)
+            stream.aim(self._lock, self._keep_rest, ready, [each.socket.fileno() for each in ready])
+            self._stream = weakref.ref(stream)
+            packets, room, drained = stream.send(number)
+            self.note_sent(packets, len(ready))
         return packets, room, drained
+
+    def note_sent(self, packets: list[bytes], connections: int) -> None:
+        """Counts packets that were sent to a number of connections."""
+        self.counts.dgrams_sent += len(packets) * connections
+        self.counts.bytes_sent += (sum(map(len, packets)) + _LENGTH.size * len(packets)) * connections
+
+    def _stop_stream(self) -> None:
+        """Ends that records are sent without this object: a connection is about to change."""
+        stream = self._stream()
+        if stream is not None:
+            stream.stop()
+
+    def _keep_rest(self, connections: tuple[_Connection, ...], packets: list[bytes], taken: list[int]) -> None:
+        for connection, done in zip(connections, taken, strict=True):
+            self._keep(connection, packets, done)
 
     def _keep(self, connection: _Connection, packets: list[bytes], done: int) -> None:
         """Keeps what a connection has not taken of packets behind their lengths; `done` is -1 where it has ended."""
@@ -502,6 +517,7 @@ class StreamSocket:
         """Closes a connection."""
         if connection is self._only:
             self._only = None
+        self._stop_stream()
         connection.inflow.stop()
         self._connections.pop(connection.address, None)
         self._strangers.pop(connection.address, None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ipcbus.reliability.stream_sender import CLOSE
-from ipcbus.transport.tcp.outflow import take_packet
+from ipcbus.transport.tcp.outflow import RecordStream, take_packet
 from ipcbus.transport.udp.udp_sender import UdpSender
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from ipcbus.reliability.stream_sender import StreamSender
     from ipcbus.transport.tcp.stream_port import StreamPort
@@ -21,13 +21,34 @@ class TcpSender(UdpSender):
 
     network = "TCP"
 
+    def _make_records(self) -> RecordStream:
+        return RecordStream(self._reader, self._reliable_sender.session_id)
+
+    def direct(self, published: Callable[[int], object]) -> Callable[[int], object]:
+        """As in `UdpSender`."""
+        self._stream.allow(self.bit, self._lock, published, self._listener.ring_has_room)
+        return self._stream
+
+    @property
+    def _stream(self) -> RecordStream:
+        return cast("RecordStream", self._records)
+
+    def _take_note(self) -> None:
+        packets, connections, sent_ns = self._stream.settle()
+        if packets:
+            cast("StreamSender", self._reliable_sender).sent(packets, sent_ns)
+            cast("StreamSocket", self.session_socket.socket).note_sent(packets, connections)
+
+    def _go_on_directly(self) -> None:
+        self._stream.start(cast("StreamSender", self._reliable_sender).lead)
+
     def _send_records(self, now_ns: int) -> bool:
         """Sends records to clients that have got all before; returns whether these were all there are."""
         sender = cast("StreamSender", self.reliable_sender)
         if not sender.is_level:
             return False
         port = cast("StreamPort", self.session_socket)
-        packets, room, drained = port.send_records(self._reader, sender.targets, sender.session_id, sender.lead)
+        packets, room, drained = port.send_records(self._stream, sender.targets, sender.lead)
         if packets:
             sender.sent(packets, now_ns)
         if room:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ipcbus.recovery.frame_window import FrameWindow
     from ipcbus.reliability.clients import Client
     from ipcbus.reliability.stream_sender import StreamSender
+    from ipcbus.transport.tcp.outflow import RecordStream
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
@@ -123,11 +124,7 @@ class UdpSender:
         self._reader = reader = RingReader(channel.ring, channel.control, self.slot)
         reliable_sender.ring_positions = lambda: (reader.position, reader.tail)
         self._lock = threading.RLock()
-        self._records = (
-            RecordSender(reader, reliable_sender.window, reliable_sender.session_id)
-            if isinstance(reliable_sender, ReliableSender)
-            else None
-        )
+        self._records = self._make_records()
         """What sends without the protocol; None where there is no such way."""
         self.active = self.closing = False
         self._stats_pending = False
@@ -159,16 +156,31 @@ class UdpSender:
         # Only a thread that sends has the lock now; it takes note itself with its next call.
         if records is not None and records.unsettled and self._lock.acquire(blocking=False):
             try:
-                count, size, sent_ns = records.settle()
-                if count:
-                    cast("ReliableSender", self._reliable_sender).sent(count, size, sent_ns)
+                self._take_note()
             finally:
                 self._lock.release()
         return self._reliable_sender
 
+    def _make_records(self) -> RecordSender | RecordStream | None:
+        sender = self._reliable_sender
+        if not isinstance(sender, ReliableSender):
+            return None
+        return RecordSender(self._reader, sender.window, sender.session_id)
+
+    def _take_note(self) -> None:
+        """Has the protocol take note of what was sent without it."""
+        count, size, sent_ns = cast("RecordSender", self._records).settle()
+        if count:
+            cast("ReliableSender", self._reliable_sender).sent(count, size, sent_ns)
+
+    def _go_on_directly(self) -> None:
+        """Lets records be sent without the protocol until something else of this object is called."""
+        if isinstance(self._records, RecordSender):
+            self._records.ready = True
+
     def direct(self, published: Callable[[int], object]) -> Callable[[int], object]:
         """Returns what a batch writer calls for each record: compiled code, which leaves the rest to `published`."""
-        if self._records is None:
+        if not isinstance(self._records, RecordSender):
             return published
         self._records.allow(self.bit, self._lock, published, self.session_socket.keep, self._listener.ring_has_room)
         return self._records
@@ -233,7 +245,7 @@ class UdpSender:
     def send_published(self) -> None:
         """Sends all that is published over UDP, as far as clients have room and the data rate allows it."""
         self._send_new()
-        if self._records is not None and self._reliable_sender.blocked:
+        if isinstance(self._records, RecordSender) and self._reliable_sender.blocked:
             # Answers of clients may have come; the driver of the context may have to wait for this thread's processor.
             self.session_socket.read_answers(time.monotonic_ns())
 
@@ -242,8 +254,7 @@ class UdpSender:
             if self.active or self.closing:
                 now_ns = time.monotonic_ns()
                 if self._send_records(now_ns) and self._stats_pending:
-                    if self._records is not None:
-                        self._records.ready = True  # until something else of this object is called
+                    self._go_on_directly()
                     return
                 was_blocked = self._waits
                 self._send_published(now_ns)
@@ -284,7 +295,7 @@ class UdpSender:
     def _send_records(self, now_ns: int) -> bool:
         """Sends the records that may be sent to all clients at once; returns whether these were all there are."""
         reliable_sender = self.reliable_sender
-        if self._records is None or not isinstance(reliable_sender, ReliableSender):
+        if not (isinstance(self._records, RecordSender) and isinstance(reliable_sender, ReliableSender)):
             return False
         if not (until := reliable_sender.open_until):
             return False

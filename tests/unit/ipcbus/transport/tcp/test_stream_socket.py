@@ -240,3 +240,26 @@ def test_a_connection_for_which_no_descriptor_is_left_is_ended_and_counted(sourc
         assert source.socket.counts.send_refused == 1
         assert not select.select([source.socket], [], [], 0)[0]
         assert peer.recv(1) == b""
+
+
+def test_connections_within_one_host_have_a_congestion_control_without_timers(source: End, receiver: End) -> None:
+    receiver.socket.send_pairs([(b"here", source.socket.address)])
+    until(lambda: source.got, source, receiver)
+    for end in (source, receiver):
+        (connection,) = end.socket._connections.values()
+        chosen = connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert chosen.rstrip(b"\0") == b"reno"
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "local"),
+    [
+        ("127.0.0.1", "127.0.0.2", True),
+        ("::1", "::1", True),
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("fe80::1%lo", "fe80::2", False),
+    ],
+)
+def test_which_connections_do_not_leave_the_host(peer: str, own: str, *, local: bool) -> None:
+    assert stream_socket._is_local(peer, own) == local

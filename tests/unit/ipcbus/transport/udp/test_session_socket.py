@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
+from unittest.mock import Mock
 
 from ipcbus.transport.udp.session_socket import SessionSocket
 
@@ -74,6 +75,18 @@ def test_one_that_comes_alone_is_read_by_one_call() -> None:
     socket.waiting = [bytes(100)]
     port.read(0)
     assert not port.may_have_more
+
+
+def test_a_thread_that_waits_for_an_answer_reads_a_few_packets() -> None:
+    taker, packets = Taker(), [bytes([number]) * 8 for number in range(20)]
+    port = SessionSocket(cast("DatagramSocket", Socket(*packets)), default_handler=taker)
+    port.read_answers(0)
+    assert taker.got == packets[:8]
+    port.read_answers(0)
+    assert taker.got == packets[:16]
+    sealed = SessionSocket(cast("DatagramSocket", Socket(*packets)), Mock(), default_handler=taker)
+    sealed.read_answers(0)  # one thread at a time opens seals
+    assert taker.got == packets[:16]
 
 
 def test_the_last_handler_that_leaves_is_reported() -> None:
