@@ -72,7 +72,7 @@ class ReliableReceiver(SessionReceiver):
         self._round_trip = RoundTrip()
         if multicast and resume_at is None:
             self._receive_state = self._make_receive_state(now_ns, None)
-        self._admitted = self._end_announced = False
+        self._admitted = self._end_announced = self._is_filtered = False
         # The CONNECT since the last answer: when the first was sent, and how many there were.
         self._asked_ns = self._asked = 0
         self._connect_ns = now_ns
@@ -239,6 +239,7 @@ class ReliableReceiver(SessionReceiver):
             or receive_state is None
             or back > number
             or self.state in OVER
+            or (flags > AGAIN and not self._is_filtered)
         ):
             self._drop(packet, address)
             return []
@@ -357,6 +358,7 @@ class ReliableReceiver(SessionReceiver):
         if found.cookie != self._cookie:
             self.counts.dgrams_dropped_other += 1
             return
+        self._is_filtered = bool(found.flags & udp_packets.FILTERS)
         self._admit(found, now_ns)
         self.answers += 1
         # An end that was announced to the group only may be forged.

@@ -302,6 +302,7 @@ class ReliableSender(SessionSender):
             if self._send_state.paths is not None and (begins or client.path is None):
                 self._send_state.paths.admit(client, now_ns)
             self._put_notice(client)
+            flags |= udp_packets.FILTERS if self._filter is not None else 0
         self._packets_out.append((self._session_message(flags, cookie, found.nonce), address))
 
     def _from_client(self, found: udp_packets.Packet, address: Hashable, now_ns: int) -> None:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS, FRAME, FRAME_ACK, PASSED = range(1, 13)
 
@@ -61,6 +61,9 @@ WAITS: Final = 0x80
 
 EVICTED: Final = 0x100
 """Flag of SM: the source does not wait for the client that gets it, which had kept it waiting for too long."""
+
+FILTERS: Final = 0x200
+"""Flag of SM with ADMITTED: the source leaves out datagrams of which the client receives no topic (PASSED_SHIFT)."""
 
 NCF_NO_RETRY, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED = range(4)
 

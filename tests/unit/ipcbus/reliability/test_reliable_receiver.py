@@ -130,6 +130,8 @@ def test_reset_keeps_what_is_there() -> None:
         (udp_packets.data(SESSION + 1, 0, 0, 1, 5, b"x", 0), AT, "sid"),
         (udp_packets.session_message(SESSION + 1, 0, 0), AT, "sid"),
         (data(0), HERE, "other"),
+        # Only a source that filters may say that the datagrams before this one are not for the receiver.
+        (udp_packets.data(SESSION, 9, 0, 1, 5, b"x", 9 << udp_packets.PASSED_SHIFT), AT, "other"),
         (udp_packets.session_message(SESSION, 0, 0), HERE, "other"),
         (udp_packets.session_message(SESSION, 5, 0, udp_packets.FINAL), AT, "other"),
         (udp_packets.session_message(SESSION, 5, 0, udp_packets.WELCOME, 1, 2), AT, "other"),

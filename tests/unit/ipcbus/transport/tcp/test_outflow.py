@@ -124,7 +124,7 @@ def test_records_are_sent_without_the_state_machine_until_it_looks(domain: str) 
         stream(owner.mask | 1 << 40)
         assert owner.published == [owner.mask, owner.mask | 1 << 40]  # another reader has to be woken
         owner.publish(200)
-        assert stream.unsettled
+        unsettled = [stream.unsettled]
         packets, connections, sent_ns = stream.settle()
         assert ([len(each) - udp_packets.DATA_HEADER for each in packets], connections) == ([100, 200], 1)
         assert [found.number for each in packets if isinstance(found := udp_packets.parse(each), udp_packets.Data)] == [
@@ -132,7 +132,7 @@ def test_records_are_sent_without_the_state_machine_until_it_looks(domain: str) 
             7,
         ]
         assert time.monotonic_ns() - sent_ns < 60_000_000_000
-        assert not stream.unsettled
+        assert [*unsettled, stream.unsettled] == [True, False]
         owner.publish(1)
         assert len(owner.published) == 3
         assert not owner.kept
