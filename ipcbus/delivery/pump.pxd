@@ -1,8 +1,16 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from ipcbus.delivery.linger cimport Linger
 from ipcbus.delivery.sink cimport Sink
 from ringbuf.poller cimport Poller
+
+cdef extern from "<sys/epoll.h>":
+    ctypedef union epoll_data_t:
+        int fd
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_wait(int epoll, epoll_event *events, int most, int timeout_ms) nogil
 
 cdef class PassEnd:
     """Called at the end of a pass over the sessions, if a message of the pass has asked for it."""
@@ -59,6 +67,8 @@ cdef class Pump:
     cdef bint must_stop(self) noexcept
     cdef int sleep(self, uint64_t now, uint64_t until) except -1
     cdef int hear(self, int timeout_ms) except -1
+    cdef bint spin_at_network(self, uint64_t now, uint64_t until) except -1
+    cdef void note(self, const epoll_event *events, int count) noexcept
     cdef uint64_t hear_network(self, uint64_t now) except 0
     cdef int wake_up(self, bint later=*) except -1
     cdef int disarm(self) except -1

@@ -15,14 +15,6 @@ from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.poller cimport Poller
 from ringbuf.wake cimport barrier
 
-cdef extern from "<sys/epoll.h>":
-    ctypedef union epoll_data_t:
-        int fd
-    cdef struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_wait(int epoll, epoll_event *events, int most, int timeout_ms) nogil
-
 cdef extern from "<unistd.h>":
     ssize_t read(int fd, void *bytes, size_t count) nogil
     ssize_t write(int fd, const void *bytes, size_t count) nogil
@@ -308,9 +300,11 @@ cdef class Pump:
             if self.spins:
                 PyErr_CheckSignals()
                 continue
-            # A spin does not look at sockets, and the sources of an armed context ring for each record.
-            if self.linger.longest and not (self.armed or slice == self.network_slice) and self.linger.spin(
-                self.poller, now, min(until, due)
+            # The sources of an armed context ring for each record.
+            if self.linger.longest and not self.armed and (
+                self.spin_at_network(now, min(until, due))
+                if slice == self.network_slice
+                else self.linger.spin(self.poller, now, min(until, due))
             ):
                 now = read_ticks(clock)
                 continue
@@ -363,7 +357,7 @@ cdef class Pump:
     cdef int hear(self, int timeout_ms) except -1:
         """Waits for a wake-up; `answer_heard` has to follow."""
         cdef epoll_event events[EVENTS_MAX]
-        cdef int i, count
+        cdef int count
         if timeout_ms == 0:
             count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
         else:
@@ -371,6 +365,35 @@ cdef class Pump:
                 count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
         if count < 0 and errno == EINTR:
             PyErr_CheckSignals()
+        self.note(events, count)
+        return 0
+
+    @cython.final
+    cdef bint spin_at_network(self, uint64_t now, uint64_t until) except -1:
+        """Looks at the descriptors and the rings for a moment, where that pays; returns whether there may be something to do."""
+        cdef epoll_event events[EVENTS_MAX]
+        cdef Poller poller = self.poller
+        cdef uint32_t clock = clock_kind()
+        cdef uint64_t ticks = self.linger.allowed(now), began = now
+        cdef int count = 0
+        cdef bint found = False
+        if ticks == 0 or self.epoll_fd < 0:
+            return False
+        until = min(until, now + ticks)
+        with nogil:
+            while count <= 0 and not found and now < until:
+                count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+                found = poller.any_ready() or poller.any_word_changed()
+                now = read_ticks(clock)
+        self.linger.spun(now, now - began, found or count > 0)
+        self.note(events, count)
+        self.answer_heard()
+        return found or count > 0
+
+    @cython.final
+    cdef void note(self, const epoll_event *events, int count) noexcept:
+        """Notes what is readable."""
+        cdef int i
         for i in range(count):
             if events[i].data.fd == self.bell_fd:
                 self.rung = True
@@ -378,7 +401,6 @@ cdef class Pump:
                 self.kicked = True
             else:
                 self.readable = True
-        return 0
 
     @cython.final
     cdef uint64_t hear_network(self, uint64_t now) except 0:

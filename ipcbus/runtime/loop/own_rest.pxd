@@ -1,15 +1,9 @@
 from libc.stdint cimport uint64_t
 
 from ipcbus.delivery.linger cimport Linger
+from ipcbus.delivery.pump cimport epoll_event, epoll_wait
 from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.held_locks cimport HeldLocks
-
-cdef extern from "<sys/epoll.h>":
-    ctypedef union epoll_data_t:
-        int fd
-    cdef struct epoll_event:
-        epoll_data_t data
-    int epoll_wait(int epoll, epoll_event *events, int most, int timeout_ms) nogil
 
 cdef class OwnRest:
     cdef object pump            # a weak reference
