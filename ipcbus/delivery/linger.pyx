@@ -37,6 +37,26 @@ cdef class Linger:
         self.spun(ticks, ticks - now, found)
         return found
 
+    cdef bint look(
+        self, Poller poller, int epoll, epoll_event *events, int most, int *count, uint64_t now, uint64_t until
+    ) except -1:
+        """As `spin`, and looks at descriptors, too; `count` is how many events came; without a poller, at them alone."""
+        cdef uint64_t ticks = self.allowed(now), began = now
+        cdef uint32_t clock = clock_kind()
+        cdef bint found = False, rings = poller is not None
+        count[0] = 0
+        if ticks == 0:
+            return False
+        until = min(until, now + ticks)
+        with nogil:
+            while count[0] <= 0 and not found and now < until:
+                count[0] = epoll_wait(epoll, events, most, 0)
+                found = rings and (poller.any_ready() or poller.any_word_changed())
+                now = read_ticks(clock)
+        found = found or count[0] > 0
+        self.spun(now, now - began, found)
+        return found
+
     cpdef void spun(self, uint64_t now, uint64_t ticks, bint found) noexcept:
         if ticks > self.free or not found:
             self.next = now + SHARE * ticks

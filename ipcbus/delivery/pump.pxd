@@ -1,16 +1,8 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
-from ipcbus.delivery.linger cimport Linger
+from ipcbus.delivery.linger cimport Linger, epoll_event
 from ipcbus.delivery.sink cimport Sink
 from ringbuf.poller cimport Poller
-
-cdef extern from "<sys/epoll.h>":
-    ctypedef union epoll_data_t:
-        int fd
-    cdef struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_wait(int epoll, epoll_event *events, int most, int timeout_ms) nogil
 
 cdef class PassEnd:
     """Called at the end of a pass over the sessions, if a message of the pass has asked for it."""

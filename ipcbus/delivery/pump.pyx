@@ -5,27 +5,18 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
 from cpython.long cimport PyLong_CheckExact
 from cpython.pythread cimport PyThread_get_thread_ident
+from libc.errno cimport EINTR, errno
+from libc.math cimport HUGE_VAL, NAN
 from libc.stdint cimport uint32_t, uint64_t
+from posix.unistd cimport read, write
 
 from ipcbus.delivery.demux cimport Demux, has_nothing
-from ipcbus.delivery.linger cimport Linger
+from ipcbus.delivery.linger cimport epoll_event, epoll_wait
 from ipcbus.delivery.sink cimport Sink
 from ringbuf cimport _atomics
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.poller cimport Poller
 from ringbuf.wake cimport barrier
-
-cdef extern from "<unistd.h>":
-    ssize_t read(int fd, void *bytes, size_t count) nogil
-    ssize_t write(int fd, const void *bytes, size_t count) nogil
-
-cdef extern from "<errno.h>":
-    int errno
-    int EINTR
-
-cdef extern from "math.h":
-    const double HUGE_VAL
-    const double NAN
 
 cdef extern from "Python.h":
     double PyLong_AsDouble(object o) noexcept
@@ -372,27 +363,15 @@ cdef class Pump:
     cdef bint spin_at_network(self, uint64_t now, uint64_t until) except -1:
         """Looks at the descriptors and the rings for a moment, where that pays; returns whether there may be something to do."""
         cdef epoll_event events[EVENTS_MAX]
-        cdef Poller poller = self.poller
-        cdef uint32_t clock = clock_kind()
-        cdef uint64_t ticks = self.linger.allowed(now), began = now
         cdef int count = 0
-        cdef bint found = False
-        if ticks == 0 or self.epoll_fd < 0:
+        if not self.linger.look(self.poller, self.epoll_fd, events, EVENTS_MAX, &count, now, until):
             return False
-        until = min(until, now + ticks)
-        with nogil:
-            while count <= 0 and not found and now < until:
-                count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
-                found = poller.any_ready() or poller.any_word_changed()
-                now = read_ticks(clock)
-        self.linger.spun(now, now - began, found or count > 0)
         self.note(events, count)
         self.answer_heard()
-        return found or count > 0
+        return True
 
     @cython.final
     cdef void note(self, const epoll_event *events, int count) noexcept:
-        """Notes what is readable."""
         cdef int i
         for i in range(count):
             if events[i].data.fd == self.bell_fd:

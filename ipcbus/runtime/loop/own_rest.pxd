@@ -1,7 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from ipcbus.delivery.linger cimport Linger
-from ipcbus.delivery.pump cimport epoll_event, epoll_wait
+from ipcbus.delivery.linger cimport Linger, epoll_event, epoll_wait
 from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.held_locks cimport HeldLocks
 

@@ -132,16 +132,9 @@ cdef class OwnRest:
 
     cdef int spin(self, int fd, epoll_event *events):
         """Looks at the descriptors for a moment, where that pays; returns how many are readable."""
-        cdef uint32_t clock = clock_kind()
-        cdef uint64_t began = read_ticks(clock), now = began, ticks = self.linger.allowed(began)
         cdef int count = 0
-        if ticks == 0 or self.timeout_ms == 0:
-            return 0
-        with nogil:
-            while count == 0 and now - began < ticks:
-                count = epoll_wait(fd, events, EVENTS_MAX, 0)
-                now = read_ticks(clock)
-        self.linger.spun(now, now - began, count > 0)
+        if self.timeout_ms:
+            self.linger.look(None, fd, events, EVENTS_MAX, &count, read_ticks(clock_kind()), <uint64_t>-1)
         return count
 
     def take(self):
