@@ -113,7 +113,7 @@ docs-site: $(STAMPS)/docs-tools ## the documentation as a site in build/site; fa
 dist: $(STAMPS)/dist-tools ## wheel, source distribution and list of dependencies in dist/, checked; short tests against the installed wheel
 	rm -rf dist $(DIST)
 	$(BIN)/python -m build --outdir $(DIST)/built .
-	$(BIN)/python -m auditwheel repair --strip --wheel-dir dist $(DIST)/built/*.whl
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m auditwheel repair --strip --wheel-dir dist $(DIST)/built/*.whl
 	cp $(DIST)/built/*.tar.gz dist
 	$(BIN)/python -m twine check --strict dist/*
 	$(PYTHON) -m venv $(DIST)/venv

@@ -491,6 +491,10 @@ class StreamSender(SessionSender):
             self._put_passed(address, place, self._packets_out)
             self._put_session_message(client, udp_packets.WELCOME | udp_packets.ADMITTED, place.next, found.nonce)
             self._answer(place, self._packets_out.pop()[0])
+            read, published = self.ring_positions()
+            if read < published and place.next == self.lead:
+                # The answer waits with the source, perhaps for another client. This one hears that the source lives.
+                self._put_session_message(client, 0)
 
     def _make_room(self, now_ns: int) -> bool:
         """Lets the first client go that was to prove itself and has not; returns whether there was one."""

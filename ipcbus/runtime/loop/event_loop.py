@@ -38,6 +38,8 @@ log = logging.getLogger("ipcbus")
 
 SLICE_NS = 10_000_000
 """Time in ns after which a spinning wait returns: for signals, and for threads that want the driver lock."""
+_ONE_SESSION_NS = 500_000
+"""Longest time in ns for which only the session over UDP that was read last is read, while it brings datagrams."""
 NETWORK_SLICE_NS = 50_000
 """As `SLICE_NS` for a context with sockets, which a spinning wait does not read."""
 
@@ -101,7 +103,7 @@ class EventLoop(DriverLock):
         self.pump.look = self._look_quickly
         self.pump.delivered = self._delivered
         self.pump.sleep_on(self._epoll.fileno(), bell.fd, self._kick_fds[0], self._arm_channels, self._answer_rare)
-        self._next_timer_ns = 0
+        self._next_timer_ns = self._look_at_all_ns = 0
         self._lives: Lives | None = None
         """What stands for the next timers while the context's own thread sleeps; None if that is not known."""
 
@@ -129,6 +131,7 @@ class EventLoop(DriverLock):
         if self._network_fd >= 0 and (self.network_is_busy or not rarely):
             now = time.monotonic_ns()
             self._read_network_at_ns = now + SLICE_NS
+            self._look_at_all_ns = now + _ONE_SESSION_NS
             self._next_timer_ns = min(self._next_timer_ns, self._work.read_network())
             self._set_timer(now)
 
@@ -227,7 +230,8 @@ class EventLoop(DriverLock):
         """Runs one turn of the loop; returns the number of messages and events."""
         self._housekeeping(now)
         left = max(0, min(self._due(), deadline) - now)
-        self._read_network(rarely=now < self._read_network_at_ns)
+        if now >= self._look_at_all_ns or not self._work.read_first():
+            self._read_network(rarely=now < self._read_network_at_ns)
         slice_ns = NETWORK_SLICE_NS if self.network_is_busy else SLICE_NS
         return self._finish_turn(self.pump.run(min(left, slice_ns), self.loops, awaited), awaited)
 

@@ -41,27 +41,35 @@ cdef class OwnRest:
         cdef int fd = self.epoll.fileno(), i, count = 0
         cdef bint looked = False
         cdef uint64_t now
-        cdef uint64_t until = read_ticks(clock_kind()) + <uint64_t>(<double>self.timeout_ms * 1e6 / ns_per_tick())
+        cdef double ticks_of_ms = 1e6 / ns_per_tick()
+        cdef uint64_t end = read_ticks(clock_kind()) + <uint64_t>(<double>self.timeout_ms * ticks_of_ms), until
         self.handled = 0
         try:
             if self.answers is not None:
                 looked = self.look_for_answer()
             elif self.linger is not None:
                 count = self.spin(fd, events)
-            if count == 0 and not looked:
+            while True:
+                if count == 0 and not looked:
+                    now = read_ticks(clock_kind())
+                    if self.answers is not None:
+                        _atomics.store_release64(&self.answers.sleeps, True)
+                    with nogil:
+                        count = self.sleep(fd, events)
+                    if self.answers is not None:
+                        looked = self.end_sleep(count)
+                    elif self.linger is not None:
+                        self.linger.slept(read_ticks(clock_kind()) - now)
+                until = min(end, read_ticks(clock_kind()) + <uint64_t>(SLICE_NS * ticks_of_ms / 1e6))
+                while (count > 0 or looked) and self.deliver(events, count, until):
+                    # The next message may be as near, and a turn of Python takes longer than the way to it.
+                    count = self.spin(fd, events) if self.linger is not None and self.handled else 0
                 now = read_ticks(clock_kind())
-                if self.answers is not None:
-                    _atomics.store_release64(&self.answers.sleeps, True)
-                with nogil:
-                    count = self.sleep(fd, events)
-                if self.answers is not None:
-                    looked = self.end_sleep(count)
-                elif self.linger is not None:
-                    self.linger.slept(read_ticks(clock_kind()) - now)
-            until = min(until, read_ticks(clock_kind()) + <uint64_t>(SLICE_NS / ns_per_tick()))
-            while (count > 0 or looked) and self.deliver(events, count, until):
-                # The next message may be as near, and a turn of Python takes longer than the way to it.
-                count = self.spin(fd, events) if self.linger is not None else 0
+                if count or looked or self.handled or not self.fetched or now >= end:
+                    break
+                # Only what a source takes note of has come: the thread sleeps on, as armed as before.
+                self.fetched = False
+                self.timeout_ms = in_ms(<double>(end - now) / ticks_of_ms / 1000)
         except BaseException as error:
             self.error = error
         self.woken = [events[i].data.fd for i in range(max(count, 0))]

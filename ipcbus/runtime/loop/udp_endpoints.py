@@ -21,11 +21,13 @@ from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.weak_sets import members
 from ipcbus.transport.tcp.tcp_plan import receiver_port, stream_receiver_settings
 from ipcbus.transport.tcp.tcp_receiver import TcpReceiver
+from ipcbus.transport.tcp.tcp_sender import TcpSender
 from ipcbus.transport.udp import datagram_socket, network_interface
 from ipcbus.transport.udp.loss_injection import from_environment
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_settings
 from ipcbus.transport.udp.udp_receiver import BACKLOG_BYTES, UdpReceiver
+from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire.wire_layout import TOPIC_BITS, TRANSPORT_LBTRM, TRANSPORT_LBTTCP
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.session_socket import PacketHandler
     from ipcbus.transport.udp.udp_plan import Kind
-    from ipcbus.transport.udp.udp_sender import UdpSender, UdpSenderListener
+    from ipcbus.transport.udp.udp_sender import UdpSenderListener
     from ringbuf.slots import Identity
 
 log = logging.getLogger("ipcbus")
@@ -80,6 +82,11 @@ class _Listener:
     ring_has_room: Callable[[], None]
     turn_is_due: Callable[..., None]
     context_lives: Callable[[int], bool | None]
+
+
+def _take_acks(endpoints: weakref.ref[UdpEndpoints]) -> bool:
+    found = endpoints()
+    return found is not None and found.take_acks()
 
 
 def _tls(options: ContextOptions) -> Tls | None:
@@ -130,6 +137,8 @@ class UdpEndpoints:
         """The connections of this context's receivers."""
         self._latest: UdpReceiver | None = None
         """The receiver that has got something last."""
+        self._latest_sender: UdpSender | None = None
+        """The sender over UDP that has got an answer last."""
         self._udp_senders: list[UdpSender] = []
         self._udp_receivers: list[UdpReceiver] = []
         self._shared: dict[tuple[str, ...], SessionSocket] = {}
@@ -350,8 +359,14 @@ class UdpEndpoints:
     # ------------------------------------------------------------------ driving
 
     def first_fetch(self) -> Callable[[], bool] | None:
-        """Returns what reads the session that was read last; None without any."""
-        return self._latest.first_fetch if self._latest is not None else None
+        """Returns what reads the session that was read last; None without any. It does not keep the context alive."""
+        if self._latest is not None:
+            return self._latest.first_fetch
+        return functools.partial(_take_acks, weakref.ref(self)) if self._latest_sender is not None else None
+
+    def take_acks(self) -> bool:
+        """Takes ACKs of the sender that has got one last; returns whether that was all there is to do."""
+        return self._latest_sender is not None and self._latest_sender.take_acks()
 
     def read_first(self) -> bool:
         """Reads the session that was read last, so that its messages are delivered before all else is looked at.
@@ -385,6 +400,8 @@ class UdpEndpoints:
             self._full_receiver = None
             for addressee in set().union(*(port.read(now_ns) for port in ready)):
                 addressees.add(addressee)
+                if isinstance(addressee, UdpSender):
+                    self._latest_sender = None if isinstance(addressee, TcpSender) else addressee
                 if isinstance(addressee, UdpReceiver):
                     self._latest = addressee
                     if addressee.congested:
@@ -539,6 +556,8 @@ class UdpEndpoints:
 
     def _drop(self, udp_sender: UdpSender) -> None:
         self._udp_senders.remove(udp_sender)
+        if self._latest_sender is udp_sender:
+            self._latest_sender = None
         udp_sender.detach()
 
     def close(self) -> None:

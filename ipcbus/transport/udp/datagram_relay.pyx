@@ -24,7 +24,7 @@ cdef uint64_t CHARGE = udp_packets.CHARGE
 TARGETS_MAX = BATCH
 
 cdef enum:
-    READS = 2  # of a fetch; what the system has joined may be as long as 64 KiB
+    READS = 8  # of a fetch; what the system has joined may be as long as 64 KiB
     FRONT = 20  # bytes of the header before those that the window holds (udp_packets.DATA_FRONT)
 
 

@@ -136,14 +136,18 @@ class SessionSocket:
                 served.add(handler)
         return served
 
-    def read_answers(self, now_ns: int) -> None:
+    def read_answers(self, now_ns: int) -> list[bytes]:
         """Reads a few packets and hands them to their handlers, in a thread that waits for what they say.
 
         Any thread may call this. It does nothing where packets are sealed.
+
+        Returns:
+            The packets.
         """
-        if self._seal is None:
-            for packet, sender in self.socket.receive(_ANSWERS):
-                self._hand_on(packet, sender, now_ns)
+        found = self.socket.receive(_ANSWERS) if self._seal is None else []
+        for packet, sender in found:
+            self._hand_on(packet, sender, now_ns)
+        return [packet for packet, _ in found]
 
     def _hand_on(self, packet: bytes, sender: Address, now_ns: int) -> PacketHandler | None:
         """Hands a packet to its handler, which it returns; None without one."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from ipcbus.reliability.reliable_sender import ALL, ReliableSender
 from ipcbus.transport.udp.datagram_relay import TARGETS_MAX, RecordSender
 from ipcbus.transport.udp.udp_link import SenderLinks, UdpLink
+from ipcbus.wire.udp_packets import ACK
 from ipcbus.wire.wire_layout import UPLINK
 from ringbuf.relay import take
 from ringbuf.ring import RingReader
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_ACK: Final = bytes([ACK])
 _LINGER_CHECK_NS = 50_000_000
 _OFTEN_NS = 10_000_000
 """Where a source waits for clients again and again, a timer runs at this interval: starting one wakes the driver."""
@@ -336,6 +338,22 @@ class UdpSender:
             for found, client in self.reliable_sender.take_channel_packets():
                 self.links.receive(found, client, now_ns)
             self._send_published(now_ns) if self.active else self._send_packets()
+
+    def take_acks(self) -> bool:
+        """Takes the ACKs that have come, and whatever has come with them; for the driver of the context.
+
+        Returns:
+            Whether these were all, and nothing is to do but what timers do.
+        """
+        with self._lock:
+            changes, waited = self._changes, self._waits
+            packets = self.session_socket.read_answers(time.monotonic_ns())
+            # A source that begins to wait has to ask in time; the timer of one that has waited before runs.
+            is_usual = changes == self._changes and (waited or not self._waits)
+        if is_usual and all(packet[1:2] == _ACK for packet in packets):
+            return bool(packets)
+        self._listener.turn_is_due()
+        return False
 
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again, None when no timer runs."""

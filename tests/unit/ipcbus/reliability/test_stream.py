@@ -205,7 +205,9 @@ def test_a_source_that_is_asked_says_how_far_it_has_sent_behind_what_was_publish
     answers = receiver.answers
     receiver.ask(link.now)
     other.ask(link.now)
+    link.now += 1
     link.carry()
+    assert receiver.heard_ns == link.now  # the answer has to wait; that the source lives has not
     assert (receiver.answers, receiver.asks, receiver.subscriptions.published) == (answers, True, {TOPIC: 0})
     link.unsent["b"] = 0
     link.carry()

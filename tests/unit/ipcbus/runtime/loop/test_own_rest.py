@@ -187,6 +187,33 @@ def test_a_rest_ends_where_python_has_work(woken: Woken) -> None:
     assert fetching.rest().take() == 2
 
 
+def test_a_rest_goes_on_after_what_only_a_source_takes_note_of(woken: Woken) -> None:
+    assert woken.pump.take()
+    assert woken.pump.run(0, 0, True) == 1
+    notes: list[int] = []
+
+    def note() -> bool:
+        notes.append(os.eventfd_read(woken.bell))
+        if len(notes) < 4:
+            os.eventfd_write(woken.bell, 1)
+        return len(notes) != 3
+
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
+    rest.fetch_first(woken.bell, note)
+    rest()
+    assert (rest.take(), rest.woken, rest.fetched, len(notes)) == (0, [woken.bell], False, 3)  # something else has come
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, 0.001)
+    rest.fetch_first(woken.bell, note)
+    rest()
+    assert (rest.take(), rest.woken, len(notes)) == (0, [], 4)  # the time has ended it
+    os.eventfd_write(woken.bell, 1)
+    woken.pump.want(HURRIED)
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
+    rest.fetch_first(woken.bell, note)
+    rest()
+    assert (rest.take(), rest.woken, len(notes)) == (0, [woken.bell], 5)  # Python has work
+
+
 def test_a_rest_fetches_only_from_the_network(woken: Woken) -> None:
     rest = Fetching(woken, [], readable=False).rest()
     assert (rest.take(), rest.fetched) == (1, False)

@@ -50,3 +50,34 @@ def test_a_thread_that_waits_for_a_client_reads_its_answers(domain: str) -> None
         assert port.read_answers.call_count == 1  # there is room
     finally:
         channel.close()
+
+
+def test_acks_need_no_turn_and_everything_else_does(domain: str) -> None:
+    sender = ReliableSender(SESSION, SenderSettings(), bytes(32), time.monotonic_ns(), multicast=False)
+    port, listener = Mock(direct=None, waits=False), Mock()
+    channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(SESSION, 65_536, 4096, False, 1, 0, 0, ""))
+    try:
+        udp_sender = UdpSender(
+            channel, port, sender, Mock(due_ns=1 << 62), listener, name="", group=None, twin=False, return_timeout_ns=0
+        )
+        cookie = sender._clients.cookie(CLIENT, time.monotonic_ns())
+        connect = udp_packets.connect(SESSION, cookie, 1)
+
+        def come(*packets: bytes) -> bool:
+            def read(now_ns: int) -> list[bytes]:
+                for packet in packets:
+                    udp_sender.receive(packet, CLIENT, now_ns)
+                return list(packets)
+
+            listener.turn_is_due.reset_mock()
+            port.read_answers.side_effect = read
+            assert udp_sender.take_acks() != bool(listener.turn_is_due.call_count)
+            return not listener.turn_is_due.call_count
+
+        assert not come(connect)
+        (ack,) = udp_packets.acks(SESSION, cookie, 0, (1, 1, ""), 1, [])
+        assert not come(ack)  # it says who the client is
+        assert come(ack)
+        assert not come(ack, udp_packets.leave(SESSION, cookie))
+    finally:
+        channel.close()
