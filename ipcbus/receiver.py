@@ -332,6 +332,8 @@ class Receiver(Puller):
             raise self._closed_error()
 
     def _closed_error(self) -> ClosedError:
+        if self._context._closed:
+            return ClosedError(f"the context of the receiver of {self._named()} is closed; make a new Context")
         return ClosedError(f"the receiver of {self._named()} is closed; make a new one with ctx.receiver")
 
     def _joined(self) -> int:

@@ -463,8 +463,8 @@ class Source(TopicSource):
         """Raises TypeError: a source cannot be pickled or copied."""
         raise not_a_value(self, "ctx.source(topic)")
 
-    def _notify(self, event: SourceEvent) -> None:
-        if self._on_event is None or self.closed or self._context._closed:
+    def _notify(self, event: SourceEvent, *, last: bool = False) -> None:
+        if self._on_event is None or (self.closed and not last) or self._context._closed:
             return
         try:
             self._on_event(event)

@@ -47,7 +47,8 @@ def read(path: Path, origin: str) -> Content:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
-            f"config file {origin} cannot be read ({reason}): check the path and its permissions"
+            f"config file {origin} cannot be read ({reason}): check the path and its permissions; the name of a domain "
+            "is given as domain="
         ) from error
     if len(data) > SIZE_MAX:
         raise ConfigError(

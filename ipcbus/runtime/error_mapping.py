@@ -71,7 +71,7 @@ def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
         size = 0
     if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
         raise ConfigError(
-            f"topic {topic!r} is not a valid name: give 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes"
+            f"topic {topic!r} is not a valid name: give a str of 1 to {TOPIC_NAME_MAX} bytes without zero bytes"
         )
 
 

@@ -240,6 +240,34 @@ def test_a_share_without_members_keeps_some_messages_and_reports_the_others(bus:
 
 @embedded
 @only_ipc
+@pytest.mark.parametrize("what", ["source", "context"])
+def test_what_members_have_not_done_when_the_source_closes_is_reported(
+    bus: Bus, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    events: list[SourceEvent] = []
+    source = bus.source(on_event=events.append)
+    first = Member(bus)
+    joined(bus, source, 1)
+    done = send(source, 0, 5)
+    settled(bus, source)
+    first.receiver.close()
+    bus.until(lambda: source.shares["workers"].members == 0, "the end of the member")
+    send(source, 5, 35)
+    if what == "source":
+        source.close()
+    else:
+        source._context.close()
+    assert first.data == done
+    lost = [event for event in events if event.type is SourceEventType.SHARE_FAILURE]
+    # A context that closes calls nothing back.
+    assert [event.sequence_number for event in lost] == (list(range(5, 35)) if what == "source" else [])
+    assert {event.reason for event in lost} <= {"the source was closed"}
+    (text,) = [record.getMessage() for record in caplog.records if "have not done" in record.getMessage()]
+    assert "members of share 'workers' have not done 30 of its messages" in text
+
+
+@embedded
+@only_ipc
 def test_long_messages_headers_and_requests_go_to_members(bus: Bus) -> None:
     source, member = bus.source(), Member(bus)
     joined(bus, source, 1)

@@ -11,7 +11,7 @@ from ipcbus_tools.common import duration, json_option, notes, number, output, pr
 from ipcbus_tools.name_lookup import state, topic_options, wait_for_topic
 from ipcbus_tools.polling import watch
 from ipcbus_tools.rates.topic_rate import sources
-from ipcbus_tools.render.text_tables import percentiles
+from ipcbus_tools.render.text_tables import NOTHING_MEASURED, percentiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,6 +178,6 @@ def lines(found: TopicDelay) -> Iterator[str]:
 def _percentiles(histogram: Histogram | None) -> str:
     found = histogram.percentiles() if histogram else None
     if found is None:
-        return "nothing was read"
+        return NOTHING_MEASURED
     values = percentiles(found, "p50", "p90", "p99", "p99.9", "max")
     return "  ".join(f"{name} {value:<7}" for name, value in values.items()) + f"  {number(found.count)} messages"

@@ -13,7 +13,13 @@ from ipcbus_tools.polling import interval_option, watch
 @click.command("top")
 @interval_option()
 @click.option("--once", is_flag=True, help="Print one screen, from two snapshots --interval apart, and end.")
-@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N snapshots (default: never).")
+@click.option(
+    "-n",
+    "--count",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="End after N snapshots, and clear the screen (default: never); --once prints one that stays.",
+)
 @click.option(
     "--svg", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the last of --count screens into FILE (SVG)."
 )

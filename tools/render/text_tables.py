@@ -114,6 +114,10 @@ def reader(session: SessionStats, slot: SlotStats) -> Row:
     }
 
 
+NOTHING_MEASURED = "nothing was measured (one datagram in 16 is)"
+"""What stands in place of latencies."""
+
+
 def percentiles(found: Percentiles | None, *names: str) -> dict[str, str]:
     """Returns percentiles by these names, such as `p99.9` or `max`; dashes if nothing was counted."""
     return {name: duration(getattr(found, name.replace(".", "")) if found else None) for name in names}

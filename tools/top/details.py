@@ -9,6 +9,7 @@ from rich.text import Text
 from ipcbus import stats
 from ipcbus_tools.common import duration, number, size
 from ipcbus_tools.render import udp_text
+from ipcbus_tools.render.text_tables import NOTHING_MEASURED
 from ipcbus_tools.top import figures
 from ipcbus_tools.top.table import clean
 from ipcbus_tools.top.view import KEYS
@@ -138,6 +139,6 @@ def _latencies(slot: SlotStats) -> Iterator[str]:
 def _percentiles(histogram: Histogram) -> str:
     found = histogram.percentiles()
     if found is None:
-        return "nothing was read"
+        return NOTHING_MEASURED
     values = (("p50", found.p50), ("p90", found.p90), ("p99", found.p99), ("p99.9", found.p999), ("max", found.max))
     return "  ".join(f"{name} {duration(value)}" for name, value in values) + f"  of {number(found.count)} messages"

@@ -159,20 +159,23 @@ class SendingSessions:
             if session not in self._entries:
                 return  # the context is being closed, and its sessions are gone already
             self._registry.remove(entry)
-            self._remove_topic(session, number)
+            tell_end = self._remove_topic(session, number)
+        tell_end()
         if session.udp_sender is not None and session not in self._entries:
             self._network.push_out(session.udp_sender)
         self._network.resolution.withdraw(SourceAdvert(session.advert, topic, number))
         self._announce()
 
-    def _remove_topic(self, session: SendingSession, number: int) -> None:
+    def _remove_topic(self, session: SendingSession, number: int) -> Callable[[], None]:
+        """Removes a topic; returns what tells the application about the messages of its shares."""
         session.remove_topic(number)
-        self.shares.close(session, number)
+        tell_end = self.shares.close(session, number)
         retransmitter = self.control_channels.retransmitter(session)
         if retransmitter is not None:
             retransmitter.remove_topic(number)
         if session.sources == 0:
             self._drop(session)
+        return tell_end
 
     def _choose(self, kind: Transport, plan: SessionPlan, options: SourceOptions) -> SendingSession:
         explicit = kind.explicit_id(options)
@@ -288,8 +291,11 @@ class SendingSessions:
         """Ends all sessions."""
         with self._lock:
             self._closed = True
+            ends = self.shares.close_all()
             for session in self.sessions():
                 self._drop(session)
+        for tell_end in ends:
+            tell_end()
 
     def abandon(self) -> None:
         """For a child after a fork."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -54,8 +55,8 @@ class SharedSource(Protocol):
     def _hold(self, holds: bool) -> None:
         """Makes its sends wait, or lets them go on."""
 
-    def _notify(self, event: SourceEvent) -> None:
-        """Gives an event to the application."""
+    def _notify(self, event: SourceEvent, *, last: bool = False) -> None:
+        """Gives an event to the application; one of the `last` ones also where the source is closed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -173,19 +174,44 @@ class SharedSources:
         """Lets members join a new source."""
         self._known[session, number] = source, options
 
-    def close(self, session: SendingSession, number: int) -> None:
-        """Forgets a source that refuses sends already; any thread may call this."""
+    def close(self, session: SendingSession, number: int) -> Callable[[], None]:
+        """Forgets a source that refuses sends already; any thread may call this.
+
+        Returns:
+            What tells the application which messages the members have not done; to be called without a lock.
+        """
         self._known.pop((session, number), None)
         shared = self._all.pop((session, number), None)
         if shared is None:
-            return
+            return _nothing
         self._of[session] = [each for each in self._of.get(session, ()) if each is not shared]
         session.held.discard(number)
+        lost = {}
         with self._section:
             self._take_published(shared, time.monotonic_ns())
-            for queue in shared.queues.values():
+            for name, queue in shared.queues.items():
+                lost[name] = -queue.statistics().lost
                 queue.close()
-        self._report(shared)
+                lost[name] += queue.statistics().lost
+        return functools.partial(self._report_end, shared, lost)
+
+    def close_all(self) -> list[Callable[[], None]]:
+        """Forgets all sources, as `close`."""
+        return [self.close(session, number) for session, number in list(self._known)]
+
+    def _report_end(self, shared: _Shared, lost: dict[str, int]) -> None:
+        shared.warned.add(ShareLoss.CLOSED)
+        for name, count in lost.items():
+            if count:
+                log.warning(
+                    "topic %r: the source is closed, and the members of share %r have not done %d of its messages; "
+                    "each is reported (event SHARE_FAILURE) unless the context closes. Before closing, wait until "
+                    "`shares` shows none as pending, or raise retransmit_close_timeout",
+                    shared.source.topic,
+                    name,
+                    count,
+                )
+        self._report(shared, last=True)
 
     # ------------------------------------------------------------------ figures
 
@@ -382,13 +408,13 @@ class SharedSources:
         if shared.is_own:
             retention.drop_below(shared.following)
 
-    def _report(self, shared: _Shared) -> None:
+    def _report(self, shared: _Shared, *, last: bool = False) -> None:
         """Tells the application which messages shares have given up."""
         for queue in list(shared.queues.values()):
             while (lost := queue.next_report()) is not None:
                 if shared.dead_letter_topic and lost.reason in _DEAD:
                     self.publish(shared.dead_letter_topic, shared.source.topic, shared.session.source_string, lost)
-                shared.source._notify(_event(lost))
+                shared.source._notify(_event(lost), last=last)
                 if lost.reason not in shared.warned:
                     shared.warned.add(lost.reason)
                     log.warning(
@@ -409,6 +435,10 @@ class SharedSources:
     def any(self) -> bool:
         """Whether a source has a share."""
         return bool(self._all)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _event(lost: LostWork) -> SourceEvent:

@@ -64,7 +64,7 @@ def test_lines_for_people() -> None:
     nothing = dataclasses.replace(found.receivers[0], recent=None, state="dead")
     first, recent, _ = lines(dataclasses.replace(found, receivers=(nothing,)))
     assert first.endswith("  dead")
-    assert recent.endswith("nothing was read")
+    assert recent.endswith("nothing was measured (one datagram in 16 is)")
 
 
 def test_the_wait_in_batches_is_a_line_of_its_own() -> None:
