@@ -79,6 +79,7 @@ class ReliableReceiver(SessionReceiver):
         # Both count as `_arrived` does: what can come in all, and what can come by the last ACK.
         self._room_end, self._told = UNLIMITED, 0
         self._told_missing = False
+        self._plain_ack: tuple[tuple[int, int], bytes] = ((0, 0), b"")
         self.is_evicted = False
         """Whether the source goes on without waiting for this receiver, which had kept it waiting for too long."""
 
@@ -123,6 +124,27 @@ class ReliableReceiver(SessionReceiver):
         grown = self._room_end - self._told >= window // 4
         if (grown or (self._told_missing and not self.missing)) and self.state in (State.JOINED, State.ENDING):
             self._ack(now_ns, listed=False)
+
+    @property
+    def plain_ack(self) -> bytes | None:
+        """An ACK without topics, for one who knows the numbers and the room; None where none may be sent now."""
+        if self.state not in (State.JOINED, State.ENDING) or self._told_missing or self.missing:
+            return None
+        key = self._cookie, self.subscriptions.revision
+        if self._plain_ack[0] != key:
+            acks = udp_packets.acks(self._session_id, self._cookie, 0, self._identity, key[1], None, 0, (0, 0))
+            self._plain_ack = key, acks[0]
+        return self._plain_ack[1]
+
+    def acknowledged(self, count: int, room: int) -> None:
+        """Takes note of ACKs that were sent as `plain_ack`.
+
+        Args:
+            count: their number.
+            room: the bytes that can still come by the last one.
+        """
+        self.counts.acks_sent += count
+        self._told = self._room_end = self._arrived + room
 
     @property
     def told_room(self) -> int:

@@ -94,6 +94,10 @@ _FRAME_ACK = struct.Struct("!QIIQQQ")
 
 DATA_HEADER: Final = DATA_HEAD.size
 """Size in bytes of the header before the datagram in a DATA packet."""
+ACK_LEAD: Final = HEAD.size + struct.calcsize("!Q")
+"""The place in an ACK of `lead`, and behind it of `next`."""
+ACK_ROOM: Final = HEAD.size + struct.calcsize("!QQQQQ")
+"""The place in an ACK of `room`."""
 CONNECT_BYTES: Final = HEAD.size + _SM.size
 """Size of a CONNECT: that of its answer, so that the answer to a forged sender is not longer than the question."""
 CONTROL_BYTES: Final = 1400

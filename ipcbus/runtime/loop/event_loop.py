@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ipcbus.delivery.pump import DESCRIPTOR, EVENTS, HURRIED, NETWORK, SPLIT_DESCRIPTOR
 from ipcbus.runtime.loop import rests, timerfd
 from ipcbus.runtime.loop.driver_lock import DriverLock
+from ipcbus.runtime.loop.network_pass import deliver_fetched
 from ipcbus.runtime.loop.own_rest import OwnRest
 from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
 from ringbuf import wake
@@ -131,7 +132,7 @@ class EventLoop(DriverLock):
         if self._network_fd >= 0 and (self.network_is_busy or not rarely):
             now = time.monotonic_ns()
             self._read_network_at_ns = now + SLICE_NS
-            self._look_at_all_ns = now + _ONE_SESSION_NS
+            self._look_at_all_ns = 0
             self._next_timer_ns = min(self._next_timer_ns, self._work.read_network())
             self._set_timer(now)
 
@@ -230,10 +231,14 @@ class EventLoop(DriverLock):
         """Runs one turn of the loop; returns the number of messages and events."""
         self._housekeeping(now)
         left = max(0, min(self._due(), deadline) - now)
-        if now >= self._look_at_all_ns or not self._work.read_first():
+        look_ns = self._look_at_all_ns = self._look_at_all_ns or now + _ONE_SESSION_NS
+        fetch = self._work.first_fetch() if now < look_ns else None
+        handled = deliver_fetched(self.pump, fetch, min(left, look_ns - now), awaited) if fetch is not None else 0
+        if not handled:
             self._read_network(rarely=now < self._read_network_at_ns)
-        slice_ns = NETWORK_SLICE_NS if self.network_is_busy else SLICE_NS
-        return self._finish_turn(self.pump.run(min(left, slice_ns), self.loops, awaited), awaited)
+            slice_ns = NETWORK_SLICE_NS if self.network_is_busy else SLICE_NS
+            handled = self.pump.run(min(left, slice_ns), self.loops, awaited)
+        return self._finish_turn(handled, awaited)
 
     def _finish_turn(self, handled: int, awaited: bool) -> int:
         """Does the work after each turn; returns the number of messages and events."""
@@ -549,7 +554,7 @@ class EventLoop(DriverLock):
         if readable and not self._work.read_first():
             self._read_network()
             if self._timer_fd >= 0:
-                self._clear_timer()
+                _clear(self._timer_fd)
                 self.hurry()  # Python's turn runs the timers, and sets the descriptor's timer again
 
     def _answer_bell(self, rung: bytes) -> None:
@@ -568,11 +573,7 @@ class EventLoop(DriverLock):
             elif fd == self._bell.fd:
                 self._answer_bell(self._bell.drain())
             elif fd == self._timer_fd:
-                self._clear_timer()
-
-    def _clear_timer(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._timer_fd, 8)
+                _clear(self._timer_fd)
 
     def close(self) -> None:
         """Closes the descriptors."""
@@ -596,4 +597,4 @@ def _readable(epoll: select.epoll, seconds: float = 0) -> list[int]:
 
 def _clear(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
-        os.eventfd_read(fd)
+        os.read(fd, 8)

@@ -39,7 +39,7 @@ cdef class OwnRest:
     def __call__(self):
         cdef epoll_event events[EVENTS_MAX]
         cdef int fd = self.epoll.fileno(), i, count = 0
-        cdef bint looked = False
+        cdef bint looked = False, calm
         cdef uint64_t now
         cdef double ticks_of_ms = 1e6 / ns_per_tick()
         cdef uint64_t end = read_ticks(clock_kind()) + <uint64_t>(<double>self.timeout_ms * ticks_of_ms), until
@@ -61,13 +61,14 @@ cdef class OwnRest:
                     elif self.linger is not None:
                         self.linger.slept(read_ticks(clock_kind()) - now)
                 until = min(end, read_ticks(clock_kind()) + <uint64_t>(SLICE_NS * ticks_of_ms / 1e6))
-                while (count > 0 or looked) and self.deliver(events, count, until):
+                calm = False
+                while (count > 0 or looked) and (calm := self.deliver(events, count, until)):
                     # The next message may be as near, and a turn of Python takes longer than the way to it.
                     count = self.spin(fd, events) if self.linger is not None and self.handled else 0
                 now = read_ticks(clock_kind())
-                if count or looked or self.handled or not self.fetched or now >= end:
+                if looked or not calm or not self.fetched or now >= end:
                     break
-                # Only what a source takes note of has come: the thread sleeps on, as armed as before.
+                # Nothing has come that Python has to handle: the thread sleeps on, as armed as before.
                 self.fetched = False
                 self.timeout_ms = in_ms(<double>(end - now) / ticks_of_ms / 1000)
         except BaseException as error:

@@ -56,9 +56,9 @@ class Inflow:
         """
 
     def fetch(self) -> bool:
-        """Reads a little, after `direct`, and moves datagrams to the ring as `relay`; returns whether that was all.
+        """Reads once, after `direct`, and moves datagrams to the ring as `relay`; returns whether that was all.
 
-        What else has come waits for `packet`.
+        A part of a packet waits for the next call, what else has come for `packet`.
 
         Raises:
             ValueError: as `relay`.

@@ -36,10 +36,10 @@ class TcpReceiver(UdpReceiver):
         if self._inflow is not None:
             inflow, self._inflow = self._inflow, None
             count, size, came = inflow.settle()
+            counts = self.port.socket.counts
+            counts.dgrams_rcved += count
+            counts.bytes_rcved += came
             if count:
-                counts = self.port.socket.counts
-                counts.dgrams_rcved += count
-                counts.bytes_rcved += came
                 self._took(count, size, 0, time.monotonic_ns())
 
     @property

@@ -14,9 +14,18 @@ cdef class DatagramFetcher:
     cdef uint32_t session_id
     cdef RingWriter writer      # of the ring to which `fetch` moves datagrams; None while it moves none
     cdef uint64_t number, trail_max, room_min
-    cdef Py_ssize_t size_max
+    cdef Py_ssize_t due         # what `charged` says when an ACK is due
     cdef Moved moved            # since `direct`
+    cdef bytes ack              # an ACK to fill in; None where the state machine makes each one
+    cdef Batched socket         # sends it
+    cdef RingReader reader      # of the ring
+    cdef Py_ssize_t longest, share, step
+    cdef Py_ssize_t promised    # what can have come in all by the last ACK, as `arrived` counts it
+    cdef Py_ssize_t charged_then
+    cdef int acks               # sent since `direct`
     cdef Py_ssize_t charged(self) noexcept
+    cdef Py_ssize_t arrived(self) noexcept
+    cdef bint acknowledge(self)
 
 cdef class RecordSender:
     cdef RingReader reader

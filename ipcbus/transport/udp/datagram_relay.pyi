@@ -65,11 +65,34 @@ class DatagramFetcher:
             room_min: the room in the ring below which none are moved.
         """
 
+    def acknowledge_by(
+        self, ack: bytes, socket: Batched, reader: RingReader, room: int, longest: int, share: int, step: int
+    ) -> None:
+        """Lets `fetch` send ACKs as well, after `direct`; otherwise it moves nothing more when one is due.
+
+        Args:
+            ack: an ACK without topics; `fetch` fills in the numbers and the room.
+            socket: sends it.
+            reader: the reader of the ring.
+            room: the bytes that can still come by the last ACK.
+            longest: the length of the longest packet until now.
+            share: the largest room to tell.
+            step: the bytes by which the room grows from one ACK to the next.
+
+        Raises:
+            ValueError: the ACK is too short or too long.
+        """
+
     def fetch(self) -> bool:
         """Moves what has come; returns whether anything has come, and nothing else than what was moved."""
 
-    def settle(self) -> tuple[int, int, int]:
-        """Ends that `fetch` moves datagrams; returns what was moved, as `relay` does."""
+    def settle(self) -> tuple[int, int, int, tuple[int, int, int] | None]:
+        """Ends that `fetch` moves datagrams and sends ACKs.
+
+        Returns:
+            What was moved, as `relay` does; then, if ACKs were sent, how many, the bytes that can still come by the
+            last one, and the bytes that have come since, each datagram with its header and what flow control charges.
+        """
 
     @property
     def has_packet(self) -> bool:

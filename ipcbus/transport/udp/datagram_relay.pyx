@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from ringbuf._layout cimport RECORD_HEADER, Record
+from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER, Record
 from ringbuf.clock cimport epoch_ns, monotonic_ns, ns_per_tick
 from ringbuf.relay cimport put_bytes
 from ringbuf.ring cimport RingReader, RingWriter, reader_done, reader_next_sealed, reader_sample, reader_show
@@ -13,7 +13,7 @@ from ipcbus.reliability.retransmit_window cimport RetransmitWindow
 from ipcbus.transport.udp.mmsg cimport (
     BATCH, CONTROL_WORDS, JOINED_BYTES_MAX, JOINED_COUNT_MAX, Batched, SocketAddress, ask_to_split, iovec, mmsghdr,
 )
-from ipcbus.wire.data_front cimport DataFront, be32toh, be64toh, fill, htobe32, is_data
+from ipcbus.wire.data_front cimport DataFront, be32toh, be64toh, fill, htobe32, htobe64, is_data
 
 from ipcbus.wire import udp_packets
 
@@ -21,11 +21,14 @@ cdef uint8_t DATA = udp_packets.DATA
 cdef uint8_t VERSION = udp_packets.VERSION
 cdef uint64_t NUMBER_MAX = udp_packets.NUMBER_MAX
 cdef uint64_t CHARGE = udp_packets.CHARGE
+cdef Py_ssize_t ACK_LEAD = udp_packets.ACK_LEAD
+cdef Py_ssize_t ACK_ROOM = udp_packets.ACK_ROOM
 TARGETS_MAX = BATCH
 
 cdef enum:
     READS = 8  # of a fetch; what the system has joined may be as long as 64 KiB
     FRONT = 20  # bytes of the header before those that the window holds (udp_packets.DATA_FRONT)
+    ACK_BYTES = 128  # more than an ACK without topics has
 
 
 cdef inline bint fits(
@@ -93,12 +96,23 @@ cdef class DatagramFetcher:
 
     def direct(self, RingWriter writer not None, uint64_t number, uint64_t trail_max, Py_ssize_t size_max, uint64_t room_min):
         self.writer, self.number, self.trail_max = writer, number, trail_max
-        self.size_max, self.room_min = size_max, room_min
+        self.due, self.room_min = size_max, room_min
+        self.ack, self.acks = None, 0
+
+    def acknowledge_by(
+        self, bytes ack not None, Batched socket not None, RingReader reader not None, room, longest, share, step
+    ):
+        if not ACK_ROOM + 4 <= len(ack) <= ACK_BYTES:
+            raise ValueError(f"an ACK without topics has {ACK_ROOM + 4} to {ACK_BYTES} bytes, not {len(ack)}")
+        self.ack, self.socket, self.reader = ack, socket, reader
+        self.promised, self.longest, self.share, self.step = room, longest, share, step
 
     def fetch(self):
         cdef Batched arrivals = self.arrivals
         cdef int before = self.moved.count
-        if self.writer is None or self.charged() >= self.size_max or not self.writer.has_room(self.room_min):
+        if self.writer is None or not self.writer.has_room(self.room_min):
+            return False
+        if self.charged() >= self.due and not self.acknowledge():
             return False
         if not arrivals.enter():
             return False
@@ -113,16 +127,61 @@ cdef class DatagramFetcher:
                 )
         finally:
             arrivals.leave()
+        if self.charged() >= self.due:
+            # At once, as the source may wait for it; where that fails, the next call leaves it to the state machine.
+            self.acknowledge()
         return self.moved.count != before and arrivals.first == arrivals.count
 
     cdef Py_ssize_t charged(self) noexcept:
-        """Returns the bytes that were moved, as flow control counts them."""
+        """Returns the bytes that were moved, as the receiver counts them for its ACKs."""
         return self.moved.size + self.moved.count * <Py_ssize_t>(CHARGE + sizeof(DataFront))
 
+    cdef Py_ssize_t arrived(self) noexcept:
+        """Returns the bytes that were moved, as the source counts them."""
+        return self.moved.size + self.moved.count * <Py_ssize_t>CHARGE
+
+    cdef bint acknowledge(self):
+        """Sends an ACK; returns False where it cannot, or where the state machine would not send one."""
+        cdef char packet[ACK_BYTES]
+        cdef mmsghdr head
+        cdef iovec vector
+        cdef uint64_t number
+        cdef uint32_t room_of_ack
+        cdef unsigned int done = 0
+        cdef Py_ssize_t room
+        if self.ack is None:
+            return False
+        room = <Py_ssize_t>self.writer.capacity - <Py_ssize_t>(self.writer.w.head - self.reader.r.position)
+        # The end of the ring may take one more record, and one datagram is in hand.
+        room = min(room - 2 * (max(self.longest, self.moved.longest) + RECORD_HEADER + RECORD_ALIGN), self.share)
+        if room <= 0 or self.arrived() + room - self.promised < self.step:
+            return False
+        memcpy(packet, PyBytes_AS_STRING(self.ack), <size_t>PyBytes_GET_SIZE(self.ack))
+        number = htobe64(self.number + <uint64_t>self.moved.count)
+        memcpy(packet + ACK_LEAD, &number, sizeof(number))
+        memcpy(packet + ACK_LEAD + sizeof(number), &number, sizeof(number))
+        room_of_ack = htobe32(<uint32_t>room)
+        memcpy(packet + ACK_ROOM, &room_of_ack, sizeof(room_of_ack))
+        memset(&head, 0, sizeof(head))
+        vector.iov_base, vector.iov_len = packet, <size_t>PyBytes_GET_SIZE(self.ack)
+        head.msg_hdr.msg_iov, head.msg_hdr.msg_iovlen = &vector, 1
+        head.msg_hdr.msg_name, head.msg_hdr.msg_namelen = &self.sender, self.socket.name_size
+        room += self.arrived()
+        self.socket.send_batch(&head, 1, &done)
+        if done != 1 or self.writer is None:  # no room, or another thread has settled meanwhile
+            return False
+        self.promised, self.charged_then = room, self.charged()
+        self.due = self.charged_then + self.step
+        self.acks += 1
+        return True
+
     def settle(self):
-        cdef tuple found = (self.moved.count, self.moved.size, self.moved.longest)
-        self.writer = None
-        self.moved = Moved(0, 0, 0)
+        cdef tuple acks = None, found
+        if self.acks:
+            acks = self.acks, self.promised - self.arrived(), self.charged() - self.charged_then
+        found = self.moved.count, self.moved.size, self.moved.longest, acks
+        self.writer, self.ack = None, None
+        self.moved, self.acks = Moved(0, 0, 0), 0
         return found
 
     @property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SESSION = struct.Struct("!4xI")
 """The place of the session id in every packet (wire.udp_packets)."""
 _BATCH = 64
-_BYTES_AT_ONCE = 1 << 17
+_BYTES_AT_ONCE = 1 << 19
 """Most bytes to read in one go; the ring of a receiver holds several times as many."""
 
 _ANSWERS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ipcbus.reliability.info_requests import InfoRequests
 from ipcbus.reliability.registration import State
@@ -116,9 +116,10 @@ class UdpReceiver:
         shape = Shape(advert.session_id, WINDOW, RECORD_HEADER + _DATAGRAM_MAX + 1, False, 1, board, 0, group)
         names = [kind(domain, identity.context_id, local) for kind in (object_names.ring, object_names.control)]
         self._channel = channel = OwnedChannel(names[0], names[1], shape)
-        self._index = channel.slots.claim(identity, time.time_ns())
-        self._reader = RingReader(channel.ring, channel.control, self._index, sample_every)
-        channel.slots.join(self._index, self._reader)
+        self.index = channel.slots.claim(identity, time.time_ns())
+        self.reader = RingReader(channel.ring, channel.control, self.index, sample_every)
+        """The reader of this receiver's ring."""
+        channel.slots.join(self.index, self.reader)
         introduced = (identity.context_id, identity.pid, identity.context_name)
         self._receiver = self.protocol(
             advert.session_id, address, settings, random, time.monotonic_ns(), introduced, multicast, resume_at
@@ -161,9 +162,12 @@ class UdpReceiver:
     def _settle(self) -> None:
         """Has the protocol take note of what was fetched."""
         if self._fetcher is not None:
-            count, size, longest = self._fetcher.settle()
+            count, size, longest, acks = self._fetcher.settle()
             if count:
                 self._took(count, size, longest, time.monotonic_ns())
+            if acks is not None:
+                count, room, self._untold = acks
+                cast("ReliableReceiver", self._receiver).acknowledged(count, room)
 
     def _took(self, count: int, size: int, longest: int, now_ns: int) -> None:
         """Takes note of datagrams that are in the ring."""
@@ -195,8 +199,12 @@ class UdpReceiver:
         expected = receiver.expected
         if expected is not None:
             _, number, trail_max = expected
-            size_max = self._room_window // 4 - self._untold
-            self._fetcher.direct(self._channel.writer, number, trail_max, size_max, WINDOW // 2)
+            step, port = self._room_window // 4, self._session_sockets[0]
+            self._fetcher.direct(self._channel.writer, number, trail_max, step - self._untold, WINDOW // 2)
+            ack, sender = receiver.plain_ack, port.direct if isinstance(port, SessionSocket) else None
+            if ack is not None and sender is not None and step > 0 and not self.spare:
+                room, share = receiver.told_room, self._room_window
+                self._fetcher.acknowledge_by(ack, sender, self.reader, room, self._longest_packet, share, step)
             self._fetches = True
 
     def _listen(self) -> None:
@@ -213,7 +221,7 @@ class UdpReceiver:
         """Whether more than half of its ring waits to be read, and the reader makes progress."""
         if self._channel.writer.has_room(WINDOW // 2):
             return False
-        position, self._position_before = self._position_before, self._reader.position
+        position, self._position_before = self._position_before, self.reader.position
         return position != self._position_before
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
@@ -289,7 +297,7 @@ class UdpReceiver:
         if not self.reliable_receiver.missing:
             return False
         writer = self._channel.writer
-        room = (writer.capacity - (writer.head - self._reader.position)) // (
+        room = (writer.capacity - (writer.head - self.reader.position)) // (
             self._longest_packet + RECORD_HEADER + RECORD_ALIGN
         )
         # The end of the ring may take one more record, and one datagram is in hand.
@@ -303,7 +311,7 @@ class UdpReceiver:
         # The end of the ring may take one more record, and one datagram is in hand.
         most = self.spare + writer.capacity - 2 * (self._longest_packet + RECORD_HEADER + RECORD_ALIGN)
         share = port.share
-        taken = writer.head - self._reader.position + self._backlog_bytes + CHARGE * len(self._backlog)
+        taken = writer.head - self.reader.position + self._backlog_bytes + CHARGE * len(self._backlog)
         self._untold, self._room_window = 0, min(most, share)
         receiver.take_room(max(0, min(most - taken, share)), self._room_window, now_ns)
 
@@ -391,16 +399,6 @@ class UdpReceiver:
 
     # ------------------------------------------------------------------ interface of `DatagramSource`
 
-    @property
-    def reader(self) -> RingReader:
-        """The reader of this receiver's ring."""
-        return self._reader
-
-    @property
-    def index(self) -> int:
-        """The number of this context's slot."""
-        return self._index
-
     def join_topic(self, number: int, begins: Callable[[int], object] | None = None) -> bool:
         """Shows the source that this context receives a topic."""
         self._topics.add(number)
@@ -487,7 +485,7 @@ class UdpReceiver:
                 or self._backlog
                 or self.reliable_receiver.catches_up
             )
-            return answered and through and self._reader.position >= self._channel.writer.head
+            return answered and through and self.reader.position >= self._channel.writer.head
 
         return is_through
 
@@ -505,7 +503,7 @@ class UdpReceiver:
                 head = self._channel.writer.head
             if head is None:
                 return False if receiver.missing or self._backlog else None
-            return self._reader.position >= head
+            return self.reader.position >= head
 
         return is_settled
 
@@ -588,7 +586,7 @@ class UdpReceiver:
         self._on_leave()
         for session_socket in self._session_sockets:
             session_socket.remove(self)
-        self._channel.slots.leave(self._index)
+        self._channel.slots.leave(self.index)
         self._channel.close()
         return False
 

@@ -63,6 +63,9 @@ class Work:
         del sleeps
         return True
 
+    def first_fetch(self) -> None:
+        pass
+
     def run_timers(self, now_ns: int) -> int:
         self.timers_ran.release()
         return now_ns + self.every_ns

@@ -214,6 +214,24 @@ def test_a_rest_goes_on_after_what_only_a_source_takes_note_of(woken: Woken) -> 
     assert (rest.take(), rest.woken, len(notes)) == (0, [woken.bell], 5)  # Python has work
 
 
+def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(woken: Woken) -> None:
+    assert woken.pump.take()
+    calls: list[bool] = []
+
+    def fetch() -> bool:
+        os.eventfd_read(woken.bell)
+        calls.append(True)
+        if len(calls) < 4:
+            woken.source.send(b"", flush=True)
+            os.eventfd_write(woken.bell, 1)
+        return len(calls) < 4
+
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
+    rest.fetch_first(woken.bell, fetch)
+    os.eventfd_write(woken.bell, 1)
+    assert (rest().take(), rest.fetched, len(calls)) == (4, False, 4)
+
+
 def test_a_rest_fetches_only_from_the_network(woken: Woken) -> None:
     rest = Fetching(woken, [], readable=False).rest()
     assert (rest.take(), rest.fetched) == (1, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
@@ -357,9 +358,9 @@ def test_fetch_moves_what_has_come_until_it_is_settled(way: Way) -> None:
         assert found.fetch()
     way.bring(data(7, b"7"))
     assert not found.has_packet
-    assert found.settle() == (2, 11, udp_packets.DATA_HEADER + 6)
+    assert found.settle() == (2, 11, udp_packets.DATA_HEADER + 6, None)
     assert not found.fetch()
-    assert found.settle() == (0, 0, 0)
+    assert found.settle() == (0, 0, 0, None)
     assert [body for body, _, _ in way.taken()] == [b"5" * 5, b"6" * 6]
 
 
@@ -384,6 +385,67 @@ def test_fetch_reads_nothing_beyond_its_limits(way: Way) -> None:
     way.bring(data(6, bytes(100)))
     assert not found.fetch()
     assert len(way.left()) == 1
+
+
+PLAIN_ACK = udp_packets.acks(SESSION, 77, 0, (1, 2, "name"), 3, None, 0, (0, 0))[0]
+
+
+def acknowledging(way: Way, *, room: int, share: int = 1 << 20, step: int = 500) -> DatagramFetcher:
+    """One that sends an ACK when 500 bytes have come."""
+    found = fetcher(way, size_max=500)
+    found.acknowledge_by(PLAIN_ACK, way.arrivals, way.reader, room, LONGEST, share, step)
+    return found
+
+
+def answers(way: Way) -> list[udp_packets.Packet | None]:
+    """The packets that have come to the source."""
+    way.near.setblocking(False)
+    found = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found.append(udp_packets.parse(way.near.recv(2000)))
+    return found
+
+
+def test_fetch_sends_the_acks_that_are_due(way: Way) -> None:
+    found = acknowledging(way, room=0, share=4000)
+    for number in range(5, 11):
+        way.bring(data(number, bytes(400)))
+        assert found.fetch()
+    acks = answers(way)
+    assert [(ack.next, ack.lead, ack.room) for ack in acks if isinstance(ack, udp_packets.Ack)] == [
+        (number, number, 4000) for number in range(6, 12)
+    ]
+    assert {(ack.cookie, ack.context_id, ack.pid, ack.name) for ack in acks if isinstance(ack, udp_packets.Ack)} == {
+        (77, 1, 2, "name")
+    }
+    assert found.settle() == (6, 2400, udp_packets.DATA_HEADER + 400, (6, 4000, 0))
+
+
+def test_an_ack_says_how_much_room_the_unread_records_leave(way: Way) -> None:
+    found = acknowledging(way, room=0)
+    way.bring(*(data(number, bytes(4000)) for number in range(5, 9)))
+    assert found.fetch()
+    (ack,) = answers(way)
+    assert isinstance(ack, udp_packets.Ack)
+    assert ack.room < way.channel.writer.capacity - 4 * 4000 - 2 * LONGEST
+    assert len(way.taken()) == 4
+
+
+def test_where_the_room_has_not_grown_the_state_machine_decides(way: Way) -> None:
+    found = acknowledging(way, room=10_000, share=4000)
+    way.bring(data(5, bytes(400)))
+    assert found.fetch()
+    way.bring(data(6, bytes(400)))
+    assert not found.fetch()
+    assert found.settle() == (1, 400, udp_packets.DATA_HEADER + 400, None)
+    assert answers(way) == []
+
+
+def test_an_ack_of_another_length_is_refused(way: Way) -> None:
+    for ack in (b"short", bytes(129)):
+        with pytest.raises(ValueError, match="an ACK without topics has"):
+            fetcher(way).acknowledge_by(ack, way.arrivals, way.reader, 0, LONGEST, 4000, 500)
 
 
 # ---- datagrams that the system joins
