@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """The retransmit window: slots by number; the stub has the documentation."""
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_REFCNT
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -11,6 +12,9 @@ cdef uint64_t CHARGE = udp_packets.CHARGE
 cdef enum:
     DATAGRAM_OVERHEAD = 120
     SLOTS_FIRST = 256
+    # Memory of this size is worth keeping: the system clears new pages, and those that have left are in the cache.
+    SPARE_BYTES = 4096
+    SPARES_MAX = 64
 
 
 cdef class RetransmitWindow:
@@ -19,7 +23,7 @@ cdef class RetransmitWindow:
     def __cinit__(self, uint64_t size, uint64_t limit, uint64_t prefix=0):
         self.size, self.limit, self.prefix = size, limit, prefix
         self.span = min(size, limit) if limit else size
-        self.held = [None] * SLOTS_FIRST
+        self.held, self.spares = [None] * SLOTS_FIRST, []
         self.positions = <uint64_t *>malloc(SLOTS_FIRST * sizeof(uint64_t))
         if self.positions == NULL:
             raise MemoryError()
@@ -55,10 +59,23 @@ cdef class RetransmitWindow:
     cdef int drop_oldest(self) except -1:
         """Removes the oldest datagram; there must be one."""
         cdef Py_ssize_t place = <Py_ssize_t>(self.trail & (<uint64_t>len(self.held) - 1))
-        self.bytes -= <uint64_t>PyBytes_GET_SIZE(<bytes>self.held[place]) - self.prefix
+        cdef bytes datagram = <bytes>self.held[place]
+        self.bytes -= <uint64_t>PyBytes_GET_SIZE(datagram) - self.prefix
         self.held[place] = None
         self.trail += 1
+        if PyBytes_GET_SIZE(datagram) >= SPARE_BYTES and len(self.spares) < SPARES_MAX and Py_REFCNT(datagram) == 1:
+            self.spares.append(datagram)
         return 0
+
+    cdef bytes room_for(self, Py_ssize_t size):
+        """Returns bytes that the caller fills before any other code sees them."""
+        cdef bytes spare
+        if size >= SPARE_BYTES and self.spares:
+            spare = <bytes>self.spares.pop()
+            if PyBytes_GET_SIZE(spare) == size:
+                return spare
+            self.spares.clear()
+        return PyBytes_FromStringAndSize(NULL, size)
 
     cdef int grow(self) except -1:
         """Doubles the number of slots."""

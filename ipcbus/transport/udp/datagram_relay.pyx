@@ -358,7 +358,7 @@ cdef int gather(
     if window.position + length + CHARGE > limit:
         return 2
     fill(front, VERSION, DATA, session_id, window.lead, 0, record.messages, <uint64_t>epoch_ns(record.send_ticks))
-    body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(sizeof(DataFront) - FRONT + length))
+    body = window.room_for(<Py_ssize_t>(sizeof(DataFront) - FRONT + length))
     memcpy(PyBytes_AS_STRING(body), <char *>front + FRONT, sizeof(DataFront) - FRONT)
     memcpy(PyBytes_AS_STRING(body) + sizeof(DataFront) - FRONT, <const char *>record + RECORD_HEADER, length)
     reader.r.sample_weight = record.messages

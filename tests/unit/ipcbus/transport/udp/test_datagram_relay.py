@@ -192,6 +192,26 @@ def send_records(
     return *sender.settle()[:2], *said
 
 
+def test_memory_of_what_has_left_the_window_is_used_again_only_where_nothing_else_refers_to_it(way: Way) -> None:
+    window, batched = RetransmitWindow(20_000, 0, PREFIX), Batched(way.near.fileno(), False, 1)
+    lengths = [8000] * 10 + [5000] * 5 + [8000] * 5
+    kept: dict[int, tuple[bytes, bytes]] = {}
+    for number, length in enumerate(lengths):
+        body = bytes([number]) * length
+        way.publish(body)
+        assert send_records(way.reader, batched, window, (way.far.getsockname(),))[0] == 1
+        way.reader.show()
+        assert come(way.far, 1)[0][udp_packets.DATA_HEADER :] == body
+        for held in range(window.trail, window.lead):
+            found = window.get(held)
+            assert found is not None
+            assert found[PREFIX:] == bytes([held]) * lengths[held]
+            if held % 3 == 0:
+                kept[held] = found, bytes(bytearray(found))
+    assert all(mine == as_it_was for mine, as_it_was in kept.values())
+    assert len({mine for mine, _ in kept.values()}) == 7
+
+
 def come(sock: socket.socket, count: int) -> list[bytes]:
     """The packets that have come to a socket, all of them."""
     sock.setblocking(False)
