@@ -29,3 +29,7 @@ class DeliveryRules:
     recovery_ns: int = 0
     proximity: int = 5000
     waiting_max: int = 10_000
+
+    def next_loss_check(self, now_ns: int) -> int:
+        """Returns when losses are to be looked for next: on a grid, so that one wake-up serves many timers."""
+        return (now_ns // self.loss_check_ns + 1) * self.loss_check_ns

@@ -296,7 +296,7 @@ class DeliverySession:
         """Gives up the gaps that are due, in the topics whose loss check is due."""
         self.demux.now_ns = now_ns
         for controller in self.due(now_ns):
-            controller.next_check_ns = now_ns + controller.rules.loss_check_ns
+            controller.next_check_ns = controller.rules.next_loss_check(now_ns)
             controller.check(now_ns)
         self.demux.show_tally()
 

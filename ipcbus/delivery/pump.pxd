@@ -41,6 +41,7 @@ cdef class Pump:
     cdef uint64_t network_ticks, network_slice  # how often sockets are looked at, and read when `made_room`
     cdef uint64_t read_at               # when they were read last
     cdef bint made_room                 # datagrams were taken from rings since then
+    cdef public bint room_awaited       # something from the network waits for room in the rings
     cdef readonly bint asleep                    # sources see that this context sleeps; what it heard is not answered yet
     cdef bint rung, kicked, readable    # what it heard: the doorbell, a kick, another descriptor
     cdef uint64_t guest_ticks           # when a thread of the application drove last

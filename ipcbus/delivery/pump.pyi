@@ -48,6 +48,8 @@ class Pump:
     """Whether the thread that drives sleeps in compiled code, or has just woken up."""
     armed: bool
     """Whether sources see between two turns that this context sleeps, because its descriptor is watched."""
+    room_awaited: bool
+    """Whether something from the network waits for room in the rings."""
     kick_waits: bool
     """Whether the descriptor was made readable, because there is something to do, and that is not cleared yet."""
     blocked: bool

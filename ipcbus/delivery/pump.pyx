@@ -386,7 +386,7 @@ cdef class Pump:
         """Has the sockets read if they are readable; returns the ticks now. What they bring is in the rings then."""
         self.heard_at = now
         self.hear(0)
-        if self.made_room and now - self.read_at >= self.network_slice:
+        if self.made_room and self.room_awaited and now - self.read_at >= self.network_slice:
             self.readable = True    # what waits for room in a ring may wait without a readable socket
         if self.readable:
             self.read_at, self.made_room = now, False

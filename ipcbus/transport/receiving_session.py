@@ -262,7 +262,7 @@ class ReceivingSession:
         request_ns = self.datagram_source.request_infos(
             {e.topic_number for e in self.topics() if not e.started}, now_ns
         )
-        times = [now_ns + each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
+        times = [each.rules.next_loss_check(now_ns) for each in self.topics() if each.rules.loss_check_ns]
         if self._settling is not None:
             times.append(now_ns + _SETTLE_NS)
         return min(times if request_ns is None else [*times, request_ns], default=None)

@@ -122,6 +122,11 @@ class Peers:
                 return peer.registry
         return None
 
+    def lives(self, context_id: int) -> bool | None:
+        """Returns whether a context of this host lives; None where its registry is not known. For the driver only."""
+        peer = self._peers.get(object_names.registry(self._domain, context_id))
+        return None if peer is None else peer.registry.alive()
+
     def live_topics(self, session: SessionAdvert) -> Container[int]:
         """Returns the topics that a session offers still; none when its source has died on this host."""
         registry = self.registry_of(session)

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 
 from ipcbus.delivery.pump import CLOSED, GUESTS, OWN_THREAD, URGENT, Pump
 from ipcbus.errors import IpcBusError, WrongThread
+from ipcbus.runtime.loop.own_rest import stand_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STAND_BACK_NS = 2_000_000
 """Time in ns for which the context's own thread stands back after a guest has driven."""
+_LONG_DRIVE_NS = 20_000_000
+"""Time in ns after which a guest that drives, and has not stopped once, is taken to sleep."""
 _LOOK_AGAIN_S = 0.05
 """Time in seconds after which a thread that waits for the lock interrupts the driver again."""
 
@@ -50,6 +53,8 @@ class DriverLock:
         self._guests = 0
         self._stands_back = False
         """Whether the context's own thread gives the lock back now; only while it has the lock."""
+        self._stands_by = False
+        """Whether the context's own thread sleeps in `stand_by`, which nothing but a kick ends early."""
         self._kick_fds: list[int] = []
         try:
             for _ in range(1 + split):
@@ -254,11 +259,16 @@ class DriverLock:
             if self.closing:
                 return False
             rest = STAND_BACK_NS - self.pump.ns_since_guest()
-            if self._urgent or self._guests or rest > 0:
-                # Guests do not notify this condition: a thread that pulls in a loop would wake this thread every time.
+            if rest <= 0 and not (self._urgent or self._guests):
+                return self.pump.take()
+            self._stands_by = rest > 0
+        # Without the interpreter: a thread that pulls in a loop would have to share it with this one every 2 ms.
+        timed_out = rest > 0 and stand_by(self.pump, self._kick_fds[-1], STAND_BACK_NS, _LONG_DRIVE_NS)
+        with self._changed:
+            if not timed_out and (self._stands_by or rest <= 0):  # the kick was for another thread
                 self._own_turn.wait(max(rest, 100_000) / 1e9)
-                return False
-            return self.pump.take()
+            self._stands_by = False
+        return False
 
     def stand_back(self) -> None:
         """Makes the context's own thread leave the lock to a task that it has woken; does nothing in another thread."""
@@ -272,7 +282,13 @@ class DriverLock:
         with self._changed:
             self._stands_back = False
             self.pump.forget_guest()
-            self._own_turn.notify()
+            self._wake_own_thread()
+
+    def _wake_own_thread(self) -> None:
+        if self._stands_by:
+            self._stands_by = False
+            self.kick()
+        self._own_turn.notify()
 
     def may_help(self) -> bool:
         """Returns whether a thread that is blocked in a send may read the rings of a split context meanwhile.
@@ -310,7 +326,7 @@ class DriverLock:
         self.interrupt()
         with self._changed:
             self._changed.notify_all()
-            self._own_turn.notify_all()
+            self._wake_own_thread()
 
 
 @contextlib.contextmanager

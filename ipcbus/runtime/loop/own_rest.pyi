@@ -1,4 +1,4 @@
-"""The sleep of a context's own thread, which delivers as soon as it wakes up, before any Python runs."""
+"""The sleeps of a context's own thread: with the driver lock, and while a thread of the application drives."""
 
 import select
 from collections.abc import Callable
@@ -8,8 +8,24 @@ from ipcbus.delivery.pump import Pump
 from ringbuf.answer_wait import AnswerWait
 from ringbuf.held_locks import HeldLocks
 
+def stand_by(pump: Pump, fd: int, stand_back_ns: int, longest_ns: int) -> bool:
+    """Sleeps, without the interpreter, while threads of the application drive again and again.
+
+    Args:
+        pump: the pump that they drive.
+        fd: ends the sleep when it is readable.
+        stand_back_ns: the time in ns since the last of them has driven, after which no other is expected.
+        longest_ns: the time in ns after which one that still drives is expected to wait for longer.
+
+    Returns:
+        Whether a time has ended the sleep.
+    """
+
 class OwnRest:
-    """One sleep. It keeps the pump, and so its context, alive only while it delivers."""
+    """One sleep, after which it delivers before any Python runs.
+
+    It keeps the pump, and so its context, alive only while it delivers.
+    """
 
     woken: list[int]
     """The descriptors that ended the sleep; none when the time did."""

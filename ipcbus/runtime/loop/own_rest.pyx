@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""The sleep of a context's own thread; the stub has the documentation."""
+"""The sleeps of a context's own thread; the stub has the documentation."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from ipcbus.delivery.linger cimport Linger
@@ -10,12 +10,39 @@ from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.held_locks cimport HeldLocks
 
+cdef extern from * nogil:
+    """
+#include <poll.h>
+    """
+    struct pollfd:
+        int fd
+        short events
+    enum: POLLIN
+    int poll(pollfd *fds, unsigned long count, int timeout_ms)
+
 cdef enum:
     EVENTS_MAX = 8
     LONGEST_MS = 3600_000
 
 cdef uint64_t AWAITED = DESCRIPTOR | GUESTS | TASKS   # another thread or a task waits for what is delivered
 cdef double SLICE_NS = 1e7  # longest time between two turns of Python while messages come
+
+
+def stand_by(Pump pump not None, int fd, uint64_t stand_back_ns, uint64_t longest_ns):
+    cdef uint64_t stand_back = <uint64_t>(<double>stand_back_ns / ns_per_tick())
+    cdef uint64_t longest = <uint64_t>(<double>longest_ns / ns_per_tick()), since = 0
+    cdef double ms_of_tick = ns_per_tick() / 1e6
+    cdef uint32_t clock = clock_kind()
+    cdef pollfd watched
+    cdef int ready = 0
+    watched.fd, watched.events = fd, POLLIN
+    with nogil:
+        while ready == 0:
+            since = read_ticks(clock) - _atomics.load_relaxed64(&pump.guest_ticks)
+            if since >= (longest if _atomics.load_acquire64(&pump.driver) else stand_back):
+                break
+            ready = poll(&watched, 1, 1 + <int>(<double>(stand_back - since if since < stand_back else stand_back) * ms_of_tick))
+    return ready == 0
 
 
 cdef int in_ms(double seconds) noexcept:

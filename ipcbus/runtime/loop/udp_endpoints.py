@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ConfigError
 from ipcbus.resolution.local.registry import lives
+from ipcbus.runtime.discovery.peers import Peers
 from ipcbus.runtime.discovery.topic_resolution import TopicResolution
 from ipcbus.runtime.loop.seals import Seals
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
@@ -165,6 +166,7 @@ class UdpEndpoints:
             self.seals.resolution,
             self.hurry,
         )
+        self.peers = Peers(domain, self.resolution)
         self._known_changes = 0
         for path in self.resolution.paths:
             for port in path.ports:
@@ -175,7 +177,13 @@ class UdpEndpoints:
 
     def listener(self, ring_has_room: Callable[[], None]) -> UdpSenderListener:
         """Returns what a session over UDP of this context reports to; `ring_has_room` is called as it says there."""
-        return _Listener(self._changed_soon, ring_has_room, self._hurry_by, functools.partial(lives, self._domain))
+        return _Listener(self._changed_soon, ring_has_room, self._hurry_by, self._context_lives)
+
+    def _context_lives(self, context_id: int) -> bool | None:
+        """Returns whether a context of this host lives; None where that cannot be known. Any thread may call this."""
+        # To open a registry takes 1 ms, and each client is looked at five times a second.
+        known = self.peers.lives(context_id) if self._event_loop.is_driver() else None
+        return lives(self._domain, context_id) if known is None else known
 
     def add(self, udp_sender: UdpSender) -> None:
         """Takes care of a sending session from now on; any thread may call this."""
@@ -419,6 +427,8 @@ class UdpEndpoints:
             following = self._turn_of(addressee, now_ns)
             if following is not None:
                 self._due_ns = min(self._due_ns, following)
+        full = self._full_receiver is not None
+        self._event_loop.pump.room_awaited = full or any(each.awaits_room for each in self._udp_receivers)
         self._look_for_news()
         return 0 if self._hurried else self._due_ns
 

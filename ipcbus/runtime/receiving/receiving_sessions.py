@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
-from ipcbus.runtime.discovery.peers import Peers
 from ipcbus.runtime.error_mapping import as_ipcbus_error
 from ipcbus.runtime.loop.deferred_events import DeferredEvents
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
@@ -69,7 +68,7 @@ class ReceivingSessions:
         self.channels = ReceiverChannels(options, event_loop.hurry)
         self._failover = Failover(self._joiner)
         self._resolution = network.resolution
-        self._peers = Peers(domain, self._resolution)
+        self._peers = network.peers
         self._detached = DetachedSessions()
         self._ended: set[SessionAdvert] = set()
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}

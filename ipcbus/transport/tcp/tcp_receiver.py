@@ -96,7 +96,9 @@ class TcpReceiver(UdpReceiver):
 
     def needs_turn(self, now_ns: int) -> bool:
         """Returns whether anything is to do after a read: room for what the connection holds back is looked for."""
-        return self.port.socket.is_paused or super().needs_turn(now_ns)
+        needs = super().needs_turn(now_ns)
+        self.awaits_room = self.awaits_room or self.port.socket.is_paused
+        return needs or self.awaits_room
 
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again."""
@@ -108,4 +110,5 @@ class TcpReceiver(UdpReceiver):
         following = super().turn(now_ns)
         if not (is_paused and self.port.look_for_room()):
             return following
+        self.awaits_room = True
         return now_ns + RETRY_NS if following is None else min(following, now_ns + RETRY_NS)

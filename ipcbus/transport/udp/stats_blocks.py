@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ringbuf.memory import Mapping as Memory
 
 INTERVAL_NS = 100_000_000
-"""Shortest time between two writes of a stats block."""
+"""Time between two writes of a stats block."""
 
 
 class _StatsBlock:
@@ -42,8 +42,8 @@ class _StatsBlock:
 
     @property
     def due_ns(self) -> int:
-        """The time at which it may be written again."""
-        return self._shown_ns + INTERVAL_NS
+        """The time at which it may be written again: on a grid, so that one wake-up serves all timers of a context."""
+        return (self._shown_ns // INTERVAL_NS + 1) * INTERVAL_NS
 
     def _begin(self, now_ns: int) -> None:
         self._shown_ns = now_ns

@@ -58,6 +58,8 @@ class UdpReceiver:
     """What decides what to send and to deliver."""
     _fetches = False
     """Whether datagrams may have been fetched without the protocol."""
+    awaits_room = False
+    """Whether more is to do when its ring has been read, without a packet; as of the last read or turn."""
     spare = 0
     """Bytes of room beyond the ring, while no thread reads the ring (`UdpEndpoints.read_for_undriven`)."""
     rest_max = BACKLOG_BYTES
@@ -268,10 +270,11 @@ class UdpReceiver:
         self._tell_room(now_ns)
         self._send_packets()
         self._send_frames(now_ns)
+        self.awaits_room = bool(self._backlog) or limited or self._awaits_reading
         times = [
             self._link_due_ns,
             self.reliable_receiver.next_ns,
-            now_ns + RETRY_NS if self._backlog or limited or self._awaits_reading else None,
+            now_ns + RETRY_NS if self.awaits_room else None,
         ]
         if now_ns < self._stats_block.due_ns:
             times.append(self._stats_block.due_ns)
@@ -287,7 +290,8 @@ class UdpReceiver:
         """Returns whether `turn` has anything to do after datagrams were taken."""
         # Between two turns it is 0 from the first packet on that may have changed when a timer is due.
         is_idle = now_ns < min(self._idle_until_ns, self._stats_block.due_ns)
-        if not is_idle or self._backlog or self._awaits_reading or 0 < self._room_window <= 4 * self._untold:
+        self.awaits_room = bool(self._backlog) or self._awaits_reading
+        if not is_idle or self.awaits_room or 0 < self._room_window <= 4 * self._untold:
             return True
         self._direct()
         return False

@@ -129,7 +129,7 @@ class UdpSender:
         self._records = self._make_records()
         """What sends without the protocol; None where there is no such way."""
         self.active = self.closing = False
-        self._stats_pending = False
+        self._stats_pending, self._shown_lead = False, 0
         self._closed_ns = 0
         self._waited_ns = -_OFTEN_NS
         self._evicted: dict[int, _EvictedReceiver] = {}
@@ -391,7 +391,7 @@ class UdpSender:
         return min((time for time in times if time is not None), default=None)
 
     def _show_stats(self, now_ns: int) -> int | None:
-        """Writes the stats block; when it is not due yet, returns when it will be."""
+        """Writes the stats block if it is due; returns when it is due next, None where nothing has been sent since."""
         reliable_sender = self.reliable_sender
         if self.twin and not self.active and reliable_sender.changes == 0:
             return None  # a twin that never had a client shows nothing
@@ -401,7 +401,10 @@ class UdpSender:
         if self._stats_pending:
             return due_ns
         self._stats_block.show(self.session_socket, self.links.counters(), self.active, now_ns)
-        return None
+        # While datagrams are sent, the timer goes on, or the first one after each write would start it again.
+        self._stats_pending = reliable_sender.lead != self._shown_lead
+        self._shown_lead = reliable_sender.lead
+        return self._stats_block.due_ns if self._stats_pending else None
 
     def _update_clients(self, now_ns: int) -> None:
         # Before the answer goes out: records that are published after it are sent to the new client.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import MessageType
+from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from tests.kit.datagrams import compose, fragments, info
@@ -113,6 +114,11 @@ def test_the_check_looks_at_a_topic_once_an_interval() -> None:
     desk.feed(whole(0), whole(2))
     assert desk.check(after=99) == []
     assert desk.check(after=1) == lost(1) + data(2)
+
+
+def test_checks_are_due_on_a_grid_that_topics_share() -> None:
+    rules = DeliveryRules(loss_check_ns=100)
+    assert [rules.next_loss_check(now_ns) for now_ns in (0, 1, 99, 100, 250)] == [100, 100, 100, 200, 300]
 
 
 def test_without_an_interval_there_is_no_check() -> None:

@@ -1,10 +1,11 @@
-"""What others offer, when several say it of one session."""
+"""What others offer, when several say it of one session; and whether they live."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, cast
 
+from ipcbus.resolution.local.registry import Registry
 from ipcbus.runtime.discovery.peers import Peers
 from tests.kit.resolving import source
 
@@ -36,3 +37,16 @@ def test_a_session_is_offered_once_as_who_was_first_says(domain: str) -> None:
     peers = Peers(domain, cast("TopicResolution", Network(true, forged, other)))
     assert list(peers.offers()) == [true.session, other.session]
     assert peers.sources() == [true, other]
+
+
+def test_a_context_lives_until_its_registry_is_gone(domain: str) -> None:
+    registry = Registry(domain, 7, "", "1.2", hidden=False, group="")
+    peers = Peers(domain, cast("TopicResolution", Network()))
+    assert peers.lives(7) is None  # not looked for yet
+    peers.scan()
+    assert (peers.lives(7), peers.lives(8)) == (True, None)
+    registry.close()
+    assert peers.lives(7) is False
+    peers.scan()
+    assert peers.lives(7) is None
+    peers.forget_all()

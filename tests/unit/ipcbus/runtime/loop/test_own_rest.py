@@ -13,7 +13,7 @@ import pytest
 
 from ipcbus.delivery.linger import Linger
 from ipcbus.delivery.pump import CLOSED, DESCRIPTOR, GUESTS, HURRIED, TASKS, Pump
-from ipcbus.runtime.loop.own_rest import OwnRest
+from ipcbus.runtime.loop.own_rest import OwnRest, stand_by
 from ringbuf import liveness, segment
 from ringbuf.answer_wait import AnswerWait
 from ringbuf.held_locks import HeldLocks
@@ -247,6 +247,57 @@ def test_a_rest_does_not_keep_the_pump(woken: Woken) -> None:
     rest = OwnRest(weakref.ref(Pump()), woken.epoll, LONG_S)
     gc.collect()
     assert rest().take() == 0
+
+
+# ---- while a thread of the application drives
+
+STAND_BACK_NS = 2_000_000
+LONG_NS = 60_000_000_000
+
+
+def test_the_thread_stands_by_no_longer_than_threads_drive() -> None:
+    pump, kick = Pump(), os.eventfd(0)
+    assert stand_by(pump, kick, STAND_BACK_NS, LONG_NS)
+    pump.note_guest()
+    assert stand_by(pump, kick, STAND_BACK_NS, LONG_NS)
+    assert pump.ns_since_guest() >= STAND_BACK_NS
+    assert pump.take()  # and sleeps, as it has not noted anything for longer
+    assert stand_by(pump, kick, STAND_BACK_NS, STAND_BACK_NS)
+    os.close(kick)
+
+
+def test_the_thread_stands_by_while_one_drives_again_and_again() -> None:
+    pump, kick = Pump(), os.eventfd(0)
+    rounds: list[int] = []
+    done = threading.Event()
+
+    def drive() -> None:
+        while len(rounds) < 300:
+            assert pump.take()
+            pump.note_guest()
+            pump.give_back()
+            rounds.append(pump.ns_since_guest())
+        pump.forget_guest()
+        done.set()
+
+    pump.note_guest()
+    thread = threading.Thread(target=drive)
+    thread.start()
+    while not done.is_set():
+        assert stand_by(pump, kick, LONG_NS // 60_000, LONG_NS)
+    thread.join()
+    assert stand_by(pump, kick, STAND_BACK_NS, LONG_NS)
+    os.close(kick)
+
+
+def test_a_kick_ends_the_stand_by() -> None:
+    pump, kick = Pump(), os.eventfd(0)
+    pump.note_guest()
+    timer = threading.Timer(0.01, os.eventfd_write, (kick, 1))
+    timer.start()
+    assert not stand_by(pump, kick, LONG_NS, LONG_NS)
+    timer.join()
+    os.close(kick)
 
 
 class Asking:

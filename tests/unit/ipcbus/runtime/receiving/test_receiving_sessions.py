@@ -12,6 +12,7 @@ import pytest
 from ipcbus import ConfigError
 from ipcbus.config import ContextOptions, ReceiverOptions
 from ipcbus.resolution.local.registry import Registry
+from ipcbus.runtime.discovery.peers import Peers
 from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
 from ipcbus.runtime.receiving.subscriptions import Subscription
 from ringbuf.slots import Identity
@@ -35,7 +36,7 @@ class Context:
         self.event_loop.pass_on.return_value = False
         self.resolution = Mock(changes=0)
         self.resolution.sources.return_value = self.resolution.contexts.return_value = {}
-        network = cast("Any", SimpleNamespace(resolution=self.resolution))
+        network = cast("Any", SimpleNamespace(resolution=self.resolution, peers=Peers(domain, self.resolution)))
         who = Identity(os.getpid(), os.geteuid(), 9, "mine")
         self.receiving = ReceivingSessions(domain, who, ContextOptions(), self.mine, self.event_loop, network)
 

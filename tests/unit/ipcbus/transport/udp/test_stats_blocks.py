@@ -92,7 +92,15 @@ def test_counters_and_values_of_the_moment() -> None:
     assert (shown["txw_msgs"], shown["txw_bytes"]) == (1, 8)
     assert (shown["socket_dgrams_sent"], shown["socket_dgrams_overrun"], shown["unknown_msgs_rcved"]) == (3, 2, 5)
     assert (shown["clients_max"], shown["data_rate"]) == (1024, 10_000_000)
-    assert found.board.due_ns == 7 + INTERVAL_NS
+
+
+def test_it_is_due_on_a_grid_that_all_sessions_share() -> None:
+    found = Shown()
+    for now_ns in (7, INTERVAL_NS - 1):
+        found.show(now_ns)
+        assert found.board.due_ns == INTERVAL_NS
+    found.show(INTERVAL_NS)
+    assert found.board.due_ns == 2 * INTERVAL_NS
 
 
 def test_clients_keep_their_lines() -> None:

@@ -81,3 +81,33 @@ def test_acks_need_no_turn_and_everything_else_does(domain: str) -> None:
         assert not come(ack, udp_packets.leave(SESSION, cookie))
     finally:
         channel.close()
+
+
+def test_the_timer_of_the_statistics_goes_on_while_datagrams_are_sent(domain: str) -> None:
+    sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
+    port, listener, board = Mock(direct=None, waits=False), Mock(), Mock(due_ns=0)
+    channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(SESSION, 65_536, 4096, False, 1, 0, 0, ""))
+    try:
+        udp_sender = UdpSender(
+            channel, port, sender, board, listener, name="", group=None, twin=False, return_timeout_ns=0
+        )
+
+        def sent() -> int:
+            assert channel.writer.write(b"x")
+            udp_sender.send_published()
+            return int(listener.turn_is_due.call_count)
+
+        def turn_is_for_the_board() -> bool:
+            board.show.side_effect = lambda *_: setattr(board, "due_ns", 1 << 60)
+            board.due_ns = 0
+            return udp_sender.turn(time.monotonic_ns()) == 1 << 60
+
+        assert not turn_is_for_the_board()  # nothing was sent: no timer
+        assert [sent(), sent()] == [1, 1]  # the first one starts it
+        assert turn_is_for_the_board()
+        assert [sent(), sent()] == [1, 1]
+        assert turn_is_for_the_board()
+        assert not turn_is_for_the_board()
+        assert sent() == 2
+    finally:
+        channel.close()
