@@ -7,12 +7,12 @@ import math
 import os
 import sys
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from ipcbus import context_closing
 from ipcbus.config import Config, ConfigLike
+from ipcbus.config.option_checks import refuse_keywords
 from ipcbus.dead_letters import DeadLetters
 from ipcbus.delivery.pump import CLOSED
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
@@ -21,11 +21,10 @@ from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import OTHERS_OFF, sweep, sweep_others
 from ipcbus.runtime.bootstrap import open_event_loop, open_registry
 from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock
-from ipcbus.runtime.error_mapping import check_callbacks, check_count, check_topic, not_a_value, typed
+from ipcbus.runtime.error_mapping import check_callbacks, check_topic, not_a_value, typed
 from ipcbus.runtime.loop.aio import AsyncWaiters
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.own_thread import OwnThread
-from ipcbus.runtime.loop.timerfd import LOOK_S, bounded
 from ipcbus.runtime.loop.timers import Timers
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
 from ipcbus.runtime.receiving.receiver_callback import receiver_callback
@@ -85,6 +84,7 @@ class Context:
         name: str = "",
         domain: str = "default",
         operational_mode: str = "",
+        **unknown: Never,
     ) -> None:
         """Opens a context.
 
@@ -95,13 +95,15 @@ class Context:
             domain: contexts of different domains do not see each other; 1 to 63 bytes of UTF-8 without slash.
             operational_mode: `embedded` (default; a thread of the context delivers) or `sequential` (the caller's
                 thread does all the work in `process_events`); overrides the option of that name.
+            **unknown: there are no more keywords; the error says where options of sources and receivers belong.
 
         Raises:
-            ConfigError: an option is unknown, out of range, or of another scope; or the domain is invalid.
+            ConfigError: a keyword or an option is unknown, out of range, or of another scope; or the domain is invalid.
             SharedMemoryFull: /dev/shm has no room for the context's registry.
             PermissionRefused: this user may not create shared objects, or /dev/shm is mounted read-only.
             TransportError: the process has no descriptor or thread left.
         """
+        refuse_keywords(unknown)
         self._config = Config.load(config)
         given = {"context_name": name, "operational_mode": operational_mode}
         self._options = self._config.values("context", **{key: value for key, value in given.items() if value})
@@ -439,34 +441,6 @@ class Context:
                 event_loop.rearm()
         else:
             event_loop.wait_changed(seconds)
-
-    def _wait_until_joined(
-        self, n: int, timeout: float | None, joined: Callable[[], int], said: Callable[[str], str], hint: str = ""
-    ) -> None:
-        """Lets the context work until `joined` returns `n` or more.
-
-        Args:
-            n: the number to reach.
-            timeout: seconds; None waits for ever.
-            joined: counts, and raises when the handle is closed.
-            said: makes the beginning of the error text of "1 of 3".
-            hint: the end of that text.
-
-        Raises:
-            TimeoutError: fewer had joined.
-            TypeError, ValueError: `n` or `timeout` is not valid.
-        """
-        check_count("n", n)
-        seconds = bounded(timeout)
-        deadline = math.inf if seconds is None else time.monotonic() + seconds
-        while (found := joined()) < n:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(
-                    f"{said(f'{found} of {n}')} after {seconds} s; start the others, check that they use the same "
-                    f"domain, or wait longer{hint}"
-                )
-            self._wait_for_change(min(LOOK_S, left))
 
     def _refresh(self) -> None:
         """Joins the sources of this context to its own receivers after a change of its registry."""

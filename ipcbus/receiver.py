@@ -20,6 +20,7 @@ from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
 from ipcbus.runtime.receiving.history_archives import open_history
 from ipcbus.runtime.receiving.source_notifications import SourceNotifications
 from ipcbus.runtime.receiving.subscriptions import Subscription
+from ipcbus.wait_for_joining import wait_until_joined
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -46,6 +47,8 @@ class Receiver(Puller):
     Attributes:
         topic: the name of the topic, or the pattern of a wildcard receiver.
     """
+
+    _same = "the same topic"
 
     def __init__(
         self,
@@ -145,12 +148,14 @@ class Receiver(Puller):
             TypeError, ValueError: `n` is not a whole number, or negative; `timeout` is not a number, or NaN.
         """
         try:
-            self._context._wait_until_joined(
+            wait_until_joined(
+                self._context,
                 n,
                 timeout,
                 self._joined,
                 lambda count: f"{self._named()}: this receiver had joined {count} sources",
-                "; rcv.sessions names the sessions that the receiver could not join",
+                same=self._same,
+                hint="; rcv.sessions names the sessions that the receiver could not join",
             )
         except KeyboardInterrupt as error:
             shorten(error)

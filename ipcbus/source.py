@@ -16,6 +16,7 @@ from ipcbus.runtime.sending.requests import taken
 from ipcbus.topic import send_errors
 from ipcbus.topic.array_reservation import ArrayReservation
 from ipcbus.topic.topic_source import TopicSource
+from ipcbus.wait_for_joining import wait_until_joined
 from ipcbus.wire.array_form import array_form
 
 if TYPE_CHECKING:
@@ -133,8 +134,12 @@ class Source(TopicSource):
             TypeError, ValueError: `n` is not a whole number, or negative; `timeout` is not a number, or NaN.
         """
         try:
-            self._context._wait_until_joined(
-                n, timeout, self._joined, lambda count: f"topic {self.topic!r}: {count} receiving contexts had joined"
+            wait_until_joined(
+                self._context,
+                n,
+                timeout,
+                self._joined,
+                lambda count: f"topic {self.topic!r}: {count} receiving contexts had joined",
             )
         except KeyboardInterrupt as error:
             shorten(error)

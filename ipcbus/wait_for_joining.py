@@ -1,19 +1,22 @@
-"""The end of a source: it waits for receivers that are about to join, and warns when no receiver ever joined."""
+"""Waits for others to join, before messages are sent and before a source ends; a warning when no receiver joined."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongThread
 from ipcbus.event_queue import dispatches
+from ipcbus.runtime.error_mapping import check_count
+from ipcbus.runtime.loop.timerfd import LOOK_S, bounded
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from ipcbus.context import Context
     from ipcbus.source import Source
@@ -22,6 +25,44 @@ log = logging.getLogger("ipcbus")
 
 _LOOK_S = 0.01
 _NAMED = 3
+
+
+def wait_until_joined(
+    context: Context,
+    n: int,
+    timeout: float | None,
+    joined: Callable[[], int],
+    said: Callable[[str], str],
+    *,
+    same: str = "the same topic",
+    hint: str = "",
+) -> None:
+    """Lets the context work until `joined` returns `n` or more.
+
+    Args:
+        context: the context of the handle that waits.
+        n: the number to reach.
+        timeout: seconds; None waits for ever.
+        joined: counts, and raises when the handle is closed.
+        said: makes the beginning of the error text of "1 of 3".
+        same: what the others have to use, besides the domain, for that text.
+        hint: the end of that text.
+
+    Raises:
+        TimeoutError: fewer had joined.
+        TypeError, ValueError: `n` or `timeout` is not valid.
+    """
+    check_count("n", n)
+    seconds = bounded(timeout)
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    while (found := joined()) < n:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(
+                f"{said(f'{found} of {n}')} after {round(seconds or 0.0, 3)} s; start the others, check that they "
+                f"use the same domain and {same}, or wait longer{hint}"
+            )
+        context._wait_for_change(min(LOOK_S, left))
 
 
 def may_linger(contexts: Iterable[Context]) -> bool:

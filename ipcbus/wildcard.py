@@ -26,6 +26,8 @@ class WildcardReceiver(Receiver):
     It has all that a `Receiver` has, for all these topics together; `message.topic` is the topic of a message.
     """
 
+    _same = "topics that the pattern matches"
+
     def __init__(
         self,
         context: Context,

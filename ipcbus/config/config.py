@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 
 from ipcbus.config import config_files
 from ipcbus.config.message_sizes import with_message_max
-from ipcbus.config.option_checks import checked, known_scope, section_of
+from ipcbus.config.option_checks import PARAMETERS, checked, known_scope, section_of
 from ipcbus.config.options import SCOPES
 from ipcbus.config.relations import RELATIONS, refuse_contradiction
 from ipcbus.config.text_relations import TEXT_RELATIONS
@@ -182,7 +182,7 @@ class Config:
             ConfigError: an override is invalid, or contradicts another option.
         """
         known = known_scope(scope)
-        given = checked(scope, overrides)
+        given = checked(scope, overrides, parameters=PARAMETERS[scope])
         refuse_contradiction(given)
         sections = _merged(self._sections, self._fitting(topic))
         merged: Mapping[str, Value] = {**sections.get(scope, {}), **given}
@@ -205,6 +205,7 @@ class Config:
         rows = SCOPES["wildcard_receiver"].rows
         own = {name: value for name, value in given.items() if name in rows}
         others = {name: value for name, value in given.items() if name not in rows}
+        checked("receiver", others, parameters=PARAMETERS["wildcard_receiver"])
         return self.values("receiver", "", **others), self.values("wildcard_receiver", "", **own)
 
     def origins(self, scope: str, topic: str = "") -> dict[str, str]:

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ipcbus.config.foreign import WITHOUT_EFFECT
-from ipcbus.config.option_checks import nearest, unknown_option
+from ipcbus.config.option_checks import nearest, nearest_option, unknown_option
 from ipcbus.config.option_values import Refused
 from ipcbus.config.options import SCOPES, TABLE
 from ipcbus.errors import ConfigError
@@ -108,5 +108,5 @@ def _unknown(scope: str, name: str, value: str, where: str) -> str:
     if scope in SCOPES and name in ours:
         return unknown_option(scope, name, value, where)
     foreign = sorted(WITHOUT_EFFECT.get(scope, ()))
-    hint = nearest(name, [*ours, *foreign], SCOPES[scope].rows if scope in SCOPES else foreign)
+    hint = nearest_option(scope, name, foreign) if scope in SCOPES else nearest(name, [*ours, *foreign], foreign)
     return f"there is no option {name!r} (given in scope {scope} = {value!r}{where}); {hint}"

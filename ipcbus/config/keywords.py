@@ -262,11 +262,11 @@ class ContextKeywords(TypedDict, total=False):
 class SourceKeywords(TypedDict, total=False):
     """Options of a source; the first source of a session sets the options transport_lbt* for all of its sources."""
 
-    transport: Literal["lbtipc", "lbtsmx", "lbtru", "lbtrm", "lbttcp"]
+    transport: Literal["lbtipc", "lbtsmx", "lbtru", "lbtrm", "lbttcp", "tcp"]
     """Transport of the source; LBT-IPC, lbt-ipc and lbtipc name one transport, and so do lbttcp and tcp. Default:
     lbtipc.
     """
-    udp_fallback: Literal["none", "lbtru", "lbtrm", "lbttcp"]
+    udp_fallback: Literal["none", "lbtru", "lbtrm", "lbttcp", "tcp"]
     """Transport over UDP or TCP for receivers that cannot map the ring of an LBT-IPC or LBT-SMX session: they get its
     messages over it, and receiver.sessions shows why. Default: lbtru.
     """

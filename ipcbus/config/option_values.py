@@ -7,6 +7,7 @@ of the table; an attribute of an instance is the value, with its static type.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import operator
 import re
 from collections.abc import Iterator, Mapping
@@ -43,6 +44,10 @@ class Option(Generic[T]):
     maximum: int | None = None
     """The largest value of a number, or the longest text in bytes of UTF-8."""
     choices: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, str], ...] = ()
+    """Other names of choices, each with its choice."""
+    guesses: tuple[tuple[str, str], ...] = ()
+    """Texts that are not choices, each with what its users mean, for error texts."""
     form: Form | None = None
     """The form that a text must have."""
     several: bool = False
@@ -70,6 +75,11 @@ class Option(Generic[T]):
     def kind(self) -> type[T]:
         """The type of the option's values: bool, int or str."""
         return type(self.default)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The choices and their other names."""
+        return (*self.choices, *dict(self.synonyms))
 
     def check(self, value: object) -> T:
         """Returns `value` as this option stores it.
@@ -102,7 +112,7 @@ class Option(Generic[T]):
     def limits(self) -> str:
         """Returns the valid values in words."""
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            return "one of " + ", ".join(self.names)
         if self.kind is bool:
             return "true or false"
         if self.form is not None:
@@ -134,10 +144,10 @@ class Option(Generic[T]):
         if not isinstance(value, str):
             raise Refused(f"it must be {self.limits()}, not of type {type(value).__name__}")
         if self.choices:
-            for choice in self.choices:
-                if _fold(choice) == _fold(value):
-                    return choice
-            raise Refused(f"it must be {self.limits()}")
+            for name in self.names:
+                if _fold(name) == _fold(value):
+                    return dict(self.synonyms).get(name, name)
+            raise Refused(f"it must be {self.limits()}{self._guess(value)}")
         try:
             length = len(value.encode())
         except UnicodeEncodeError as error:
@@ -149,11 +159,17 @@ class Option(Generic[T]):
         except ValueError:
             raise Refused(f"it must be {self.limits()}") from None
 
+    def _guess(self, value: str) -> str:
+        """Returns a hint at the choice that was probably meant; empty without one."""
+        folded = _fold(value)
+        close = difflib.get_close_matches(folded, self.names, n=1)
+        meant = dict(self.guesses).get(folded) or next(iter(close), "")
+        return f"; did you mean {meant}?" if meant else ""
+
 
 def _fold(choice: str) -> str:
-    """Returns a choice without case and hyphens: LBT-IPC, lbt-ipc and lbtipc are one transport; tcp is lbttcp."""
-    folded = choice.casefold().replace("-", "").replace("_", "")
-    return "lbttcp" if folded == "tcp" else folded
+    """Returns a choice without case and hyphens: LBT-IPC, lbt-ipc and lbtipc are one transport."""
+    return choice.casefold().replace("-", "").replace("_", "")
 
 
 class OptionValues(Mapping[str, Value]):

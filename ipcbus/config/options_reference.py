@@ -107,7 +107,7 @@ def _keyword(row: Option[bool] | Option[int] | Option[str]) -> str:
 
 def _type(row: Option[bool] | Option[int] | Option[str]) -> str:
     if row.choices:
-        return "Literal[" + ", ".join(f'"{choice}"' for choice in row.choices) + "]"
+        return "Literal[" + ", ".join(f'"{choice}"' for choice in row.names) + "]"
     found = {bool: "Flag", int: "SupportsIndex", str: "str"}[row.kind]
     return f"{found} | None" if row.none_is_default else found
 
@@ -134,7 +134,7 @@ def _default(value: object) -> str:
 def _values(row: Option[bool] | Option[int] | Option[str]) -> str:
     """Returns the valid values, shorter than in an error text."""
     if row.choices:
-        return ", ".join(f"`{choice}`" for choice in row.choices)
+        return ", ".join(f"`{choice}`" for choice in row.names)
     if row.kind is bool:
         return "`true`, `false`"
     if row.kind is int:

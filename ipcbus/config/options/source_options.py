@@ -12,6 +12,14 @@ from ipcbus.config.options.resolver_options import ResolverSource
 from ipcbus.config.options.share_options import ShareSource
 from ipcbus.config.options.tcp_options import TcpSource
 
+_SYNONYMS = (("tcp", "lbttcp"),)
+_GUESSES = (
+    ("udp", "lbtru, or lbtrm for multicast"),
+    ("unicast", "lbtru"),
+    ("multicast", "lbtrm"),
+    ("shm", "lbtipc"),
+)
+
 
 class SourceOptions(
     LbtruSource,
@@ -29,12 +37,16 @@ class SourceOptions(
     transport = Option(
         default="lbtipc",
         choices=("lbtipc", "lbtsmx", "lbtru", "lbtrm", "lbttcp"),
+        synonyms=_SYNONYMS,
+        guesses=_GUESSES,
         meaning="Transport of the source; LBT-IPC, lbt-ipc and lbtipc name one transport, and so do lbttcp "
         "and tcp. Ultra Messaging: tcp.",
     )
     udp_fallback = Option(
         default="lbtru",
         choices=("none", "lbtru", "lbtrm", "lbttcp"),
+        synonyms=_SYNONYMS,
+        guesses=_GUESSES,
         meaning="Transport over UDP or TCP for receivers that cannot map the ring of an LBT-IPC or LBT-SMX session: "
         "they get its messages over it, and receiver.sessions shows why. An addition to Ultra Messaging.",
     )

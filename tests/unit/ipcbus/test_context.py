@@ -19,7 +19,7 @@ from tests.kit.look import advert, objects
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from ipcbus import Message
@@ -47,6 +47,23 @@ def test_its_name_is_shown_to_others_and_comes_from_the_call_first(domain: str) 
         assert advert(other).name == "from the call"
         assert "'from the call'" in repr(other)
         assert domain in repr(other)
+
+
+def test_an_unknown_keyword_is_refused_with_the_cure(domain: str) -> None:
+    with pytest.raises(ipcbus.ConfigError, match=r"give it to ctx.source\(topic, transport='lbtipc'\)"):
+        Context(domain=domain, transport="lbtipc")
+
+
+def test_an_unknown_keyword_of_a_handle_names_the_nearest(domain: str) -> None:
+    with Context(domain=domain) as context:
+        with pytest.raises(ipcbus.ConfigError, match="did you mean on_event"):
+            context.source("t", on_evnt=print)  # type: ignore[call-arg]
+        makers: list[Callable[..., object]] = [context.receiver, context.wildcard_receiver]
+        for make in makers:
+            with pytest.raises(ipcbus.ConfigError, match="did you mean on_message"):
+                make("t", on_mesage=print)
+        with pytest.raises(ipcbus.ConfigError, match="did you mean on_create"):
+            context.wildcard_receiver("t", on_creat=print)  # type: ignore[call-arg]
 
 
 def test_its_mode_may_come_from_the_config(domain: str, tmp_path: Path) -> None:

@@ -112,10 +112,18 @@ def test_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
     assert text == f"there is no option {name!r} (given in scope source = 17); did you mean {nearest}?"
 
 
-def test_unknown_option_without_neighbour_lists_the_scope() -> None:
+def test_unknown_option_without_neighbour_says_where_the_list_is() -> None:
     text = override_refusal("receiver", zzz=1)
-    assert "known are: delivery_control_loss_check_interval, " in text
-    assert "context_name" not in text
+    assert text.endswith("(given in scope receiver = 1); 'ipcbus config show --scope receiver' lists all of them")
+
+
+def test_unknown_option_with_words_of_many_lists_the_few_nearest() -> None:
+    text = override_refusal("source", window_size=4096)
+    assert (
+        "the nearest are transport_lbtipc_transmission_window_size, transport_lbtrm_transmission_window_size, " in text
+    )
+    assert text.endswith("; 'ipcbus config show --scope source' lists all of them")
+    assert text.count("_window_size") == 5
 
 
 def test_wrong_scope_names_the_right_one() -> None:
@@ -141,7 +149,8 @@ def test_refused_value_names_option_scope_and_value() -> None:
         "option thread_cpu (scope context) = '2': it must be a whole number from -1 to 1023, not of type str"
     )
     assert override_refusal("source", transport="udp") == (
-        "option transport (scope source) = 'udp': it must be one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp"
+        "option transport (scope source) = 'udp': it must be one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp, tcp; "
+        "did you mean lbtru, or lbtrm for multicast?"
     )
 
 

@@ -37,6 +37,35 @@ def test_transport_spellings(text: str) -> None:
     assert SourceOptions.transport.check(text) == "lbtipc"
 
 
+@pytest.mark.parametrize("option", [SourceOptions.transport, SourceOptions.udp_fallback])
+def test_the_list_of_transports_has_every_name_that_is_taken(option: Option[str]) -> None:
+    assert option.check("tcp") == "lbttcp"
+    assert option.limits().endswith("lbtru, lbtrm, lbttcp, tcp")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("ipc", "lbtipc"),
+        ("LBT-IPX", "lbtipc"),
+        ("smx", "lbtsmx"),
+        ("tpc", "tcp"),
+        ("udp", "lbtru, or lbtrm for multicast"),
+        ("Multicast", "lbtrm"),
+        ("shm", "lbtipc"),
+    ],
+)
+def test_a_refused_choice_names_the_one_that_was_meant(text: str, meant: str) -> None:
+    with pytest.raises(Refused) as caught:
+        SourceOptions.transport.check(text)
+    assert str(caught.value).endswith(f"; did you mean {meant}?")
+
+
+def test_a_choice_like_no_other_gets_no_guess() -> None:
+    with pytest.raises(Refused, match="lbttcp, tcp$"):
+        SourceOptions.transport.check("zzz")
+
+
 @pytest.mark.parametrize("text", ["busy_wait", "BUSY_WAIT", "busy-wait"])
 def test_choice_spellings(text: str) -> None:
     assert ContextOptions.transport_lbtipc_receiver_thread_behavior.check(text) == "busy_wait"
