@@ -90,7 +90,7 @@ def take_one_by_one(station: Station) -> Figures:
         left, begin = station.messages, 0.0
         while left:
             message = receive()
-            if message is not None and message.type is DATA:
+            if message.type is DATA:
                 _data = message.data
                 if left == station.messages:
                     begin = time.perf_counter()
@@ -244,7 +244,7 @@ def _wait_by_receive(context: ipcbus.Context, topic: str) -> Callable[[], bytes]
     def wait() -> bytes:
         while True:
             message = receive()
-            if message is not None and message.type is DATA:
+            if message.type is DATA:
                 return message.data
 
     return wait

@@ -194,7 +194,7 @@ def _open_ipcbus(handle: str, role: str, *, spins: bool) -> Send | Receive:
     def receive() -> bytes:
         while True:
             message = take()
-            if message is not None and message.type is ipcbus.MessageType.DATA:
+            if message.type is ipcbus.MessageType.DATA:
                 return message.data
 
     receive.join = functools.partial(receiver.wait_for_sources, 1, 30)  # type: ignore[attr-defined]

@@ -88,7 +88,7 @@ def send_and_receive(station: Station) -> Figures:
 
         def trip() -> None:
             source.send(payload)
-            while (message := receiver.receive()) is None or message.type is not data:
+            while receiver.receive().type is not data:
                 pass
 
         found = _timed(station, trip)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ipcbus.delivery.leasing import LeasedMessage, leased
 from ipcbus.runtime.loop.timerfd import bounded
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from ipcbus.delivery.received_message import Message
     from ipcbus.receiver import Receiver
 
+Got = TypeVar("Got")
+"""What a block gets: a message, or None too if the wait has a timeout."""
 
-class Lease:
+
+class Lease(Generic[Got]):
     """A block with the next message in its place in the ring; made by `Receiver.lease`."""
 
     def __init__(self, receiver: Receiver, timeout: float | None) -> None:
@@ -25,8 +28,12 @@ class Lease:
         self._timeout = timeout
         self._message: LeasedMessage | None = None
 
-    def __enter__(self) -> Message | None:
+    def __enter__(self) -> Got:
         """Waits for a message or event; returns None when the time ran out."""
+        found: Any = self._enter()
+        return found  # type: ignore[no-any-return]
+
+    def _enter(self) -> Message | None:
         receiver, queue = self._receiver, self._receiver._sink.queue
         # Another thread that leases at the same time gets a copy.
         first = receiver._lease_lock.acquire(blocking=False)
@@ -53,17 +60,21 @@ class Lease:
             self._receiver._context._event_loop.kick()
 
 
-class AsyncLease:
+class AsyncLease(Generic[Got]):
     """The same in asyncio; made by `Receiver.alease`."""
 
     def __init__(self, receiver: Receiver, timeout: float | None) -> None:
         """Use `Receiver.alease` instead."""
         self._receiver = receiver
         self._timeout = timeout
-        self._lease = Lease(receiver, 0)
+        self._lease: Lease[Message | None] = Lease(receiver, 0)
 
-    async def __aenter__(self) -> Message | None:
+    async def __aenter__(self) -> Got:
         """Waits for a message or event; returns None when the time ran out."""
+        found: Any = await self._enter()
+        return found  # type: ignore[no-any-return]
+
+    async def _enter(self) -> Message | None:
         import asyncio
 
         sink, waiters = self._receiver._sink, self._receiver._context._waiters

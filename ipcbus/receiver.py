@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ipcbus.delivery.async_messages import AsyncMessages
 from ipcbus.delivery.message_types import MessageFlag
@@ -270,7 +270,11 @@ class Receiver(Puller):
             shorten(error)
             raise
 
-    def lease(self, timeout: float | None = None) -> Lease:
+    @overload
+    def lease(self, timeout: None = None) -> Lease[Message]: ...
+    @overload
+    def lease(self, timeout: float | None) -> Lease[Message | None]: ...
+    def lease(self, timeout: float | None = None) -> Lease[Any]:
         """Returns a context manager that gives the next message or event in its place in the ring, without a copy.
 
         `with rcv.lease(1) as msg:` gives what `receive(1)` gives; None when the time ran out. `msg.view` and
@@ -291,7 +295,11 @@ class Receiver(Puller):
         """
         return Lease(self, timeout)
 
-    def alease(self, timeout: float | None = None) -> AsyncLease:
+    @overload
+    def alease(self, timeout: None = None) -> AsyncLease[Message]: ...
+    @overload
+    def alease(self, timeout: float | None) -> AsyncLease[Message | None]: ...
+    def alease(self, timeout: float | None = None) -> AsyncLease[Any]:
         """Does in asyncio what `lease` does: `async with rcv.alease(1) as msg:`.
 
         Args:
@@ -422,6 +430,9 @@ class Receiver(Puller):
 
     def _check_limit(self, limit: object) -> None:
         check_count("limit", limit)
+
+    def _check_timeout(self, timeout: object) -> None:
+        bounded(timeout)
 
     def _take(self) -> Message | None:
         try:

@@ -1,7 +1,7 @@
 """What a receiver does for a thread that pulls."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, overload
 
 from ipcbus.delivery.pump import Pump
 from ipcbus.delivery.received_message import Message
@@ -13,7 +13,7 @@ class Puller:
     # It takes messages from the queue of the receiver, and drives the context to fill it. When Python has something to
     # do, it calls these methods of the receiver: `_take_slowly`, `_take_many_slowly` and `_take_into_slowly`, with the
     # seconds that are left, or with the timeout when Python has to check it and the receiver; `_take_acknowledging` and
-    # so on where `acknowledges` is set; and `_check_limit` with an odd limit.
+    # so on where `acknowledges` is set; `_check_limit` and `_check_timeout` with an odd limit or timeout.
 
     _error: BaseException | None
     """An error that the next call has to raise; Python does that."""
@@ -36,7 +36,10 @@ class Puller:
             acknowledges: each call acknowledges the guaranteed messages of those before it, so that Python takes all.
         """
 
-    def receive(self, timeout: float | None = None) -> Message | None:
+    @overload
+    def receive(self, timeout: None = None) -> Message: ...
+    @overload
+    def receive(self, timeout: float | None) -> Message | None:
         """Returns the next message or event.
 
         Args:
@@ -49,7 +52,7 @@ class Puller:
             ClosedError: the receiver is closed, and its queue is empty.
             IpcBusError: the receiver has a callback, or the caller is inside a callback.
             WrongProcess: the context was made before a fork, in the parent.
-            TypeError, ValueError: `timeout` is not a number, or NaN; not checked when a message is there already.
+            TypeError, ValueError: `timeout` is not a number, or NaN.
         """
 
     def receive_many(self, limit: int, timeout: float | None = None) -> list[Message]:

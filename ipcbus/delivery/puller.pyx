@@ -14,8 +14,22 @@ cdef long PASS_MESSAGES = 64
 cdef extern from "Python.h":
     Py_ssize_t PyNumber_AsSsize_t(object number, void *error) except? -1    # without an error class, it clips
 
+cdef extern from "Python.h":
+    bint PyFloat_CheckExact(object) noexcept
+    double PyFloat_AS_DOUBLE(object) noexcept
+    bint PyLong_CheckExact(object) noexcept
+
 cdef extern from "math.h":
     const double NAN
+
+
+cdef inline bint is_plain(object timeout) noexcept:
+    """Returns whether a timeout needs no look of Python; a message that waits would hide a wrong one."""
+    if timeout is None:
+        return True
+    if PyFloat_CheckExact(timeout):
+        return PyFloat_AS_DOUBLE(timeout) == PyFloat_AS_DOUBLE(timeout)     # not NaN
+    return PyLong_CheckExact(timeout)
 
 
 cdef class Puller:
@@ -43,8 +57,10 @@ cdef class Puller:
             ClosedError: the receiver is closed, and its queue is empty.
             IpcBusError: the receiver has a callback, or the caller is inside a callback.
             WrongProcess: the context was made before a fork, in the parent.
-            TypeError, ValueError: `timeout` is not a number, or NaN; not checked when a message is there already.
+            TypeError, ValueError: `timeout` is not a number, or NaN.
         """
+        if not is_plain(timeout):
+            self._check_timeout(timeout)
         message = self.take()
         if message is not None:
             return message
@@ -70,6 +86,8 @@ cdef class Puller:
         """
         if type(limit) is not int or limit < 0:
             self._check_limit(limit)
+        if not is_plain(timeout):
+            self._check_timeout(timeout)
         try:
             return self.wait_for_many(limit, timeout)
         except KeyboardInterrupt as error:
@@ -123,6 +141,8 @@ cdef class Puller:
         message = self.queue.take()
         if message is None and not left < 0:
             return self._take_slowly(timeout if left != left else left)
+        if message is None and timeout is None:
+            return self._take_slowly(None)      # another thread may have taken what this one waited for
         return message
 
     @cython.final

@@ -68,7 +68,7 @@ def command(
         while count is None or answered < count:
             with signals.interruptible():
                 message = receiver.receive()
-            if message is None or message.type != MessageType.REQUEST:
+            if message.type != MessageType.REQUEST:
                 continue
             answered += 1
             output, problem = _run(signals, line, message.data, timeout or None, environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import decimal
 import fractions
@@ -185,6 +186,19 @@ def test_what_is_no_time_is_refused_by_every_call_that_waits(stand: Stand) -> No
                 wait(timeout)
         for timeout in (-1, -math.inf, -0.5, -(10**400), np.float32(-1), fractions.Fraction(-1, 3)):
             assert not wait(timeout)  # over already
+    pulls: list[Callable[[Any], object]] = [
+        *waits[:3],
+        lambda timeout: stand.receiver.lease(timeout).__enter__(),
+        lambda timeout: asyncio.run(stand.receiver.alease(timeout).__aenter__()),
+    ]
+    for pull in pulls:
+        for timeout in NO_TIMES:
+            stand.ready()  # also where a message waits
+            with pytest.raises((TypeError, ValueError), match=r"timeout = .* is not a time; give seconds as a number"):
+                pull(timeout)
+            assert stand.receiver.receive(fractions.Fraction(GIVE_UP_S))  # type: ignore[call-overload]
+            while stand.receiver.receive(0) is not None:
+                pass
     stand.ready()
     for timeout in (math.inf, 10**400, np.float64("inf")):
         assert stand.receiver.receive(timeout)

@@ -57,6 +57,10 @@ class Slow(Puller):
     def _check_limit(self, limit: object) -> None:
         raise TypeError(limit)
 
+    def _check_timeout(self, timeout: object) -> None:
+        if not isinstance(timeout, int):
+            raise TypeError(timeout)
+
 
 @pytest.fixture
 def puller(pump: Pump, sink: Sink) -> Slow:
@@ -96,13 +100,26 @@ def test_a_session_that_waits_for_room_is_told_by_python(puller: Slow, pump: Pum
     assert puller.calls == [(3,), (1, None)]
 
 
-@pytest.mark.parametrize("timeout", ["1", True, 1 << 2000])
+@pytest.mark.parametrize("timeout", [True, 1 << 2000])
 def test_python_checks_odd_timeouts_when_there_is_no_message(puller: Slow, sink: Sink, timeout: object) -> None:
     odd = cast("Any", timeout)
     assert [puller.receive(odd), puller.receive_many(1, odd)] == [SLOWLY, [SLOWLY]]
     assert puller.calls == [(timeout,), (1, timeout)]
     sink.queue.append(ONE)
     assert puller.receive(odd) == ONE
+
+
+@pytest.mark.parametrize("waiting", [[], [ONE]])
+@pytest.mark.parametrize("timeout", ["1", b"", math.nan, [1.0]])
+def test_what_is_no_time_is_refused_before_a_message_is_taken(
+    puller: Slow, sink: Sink, timeout: object, waiting: list[Any]
+) -> None:
+    sink.queue.extend(waiting)
+    for pull in (puller.receive, lambda odd: puller.receive_many(1, odd)):
+        with pytest.raises(TypeError):
+            pull(cast("Any", timeout))
+    assert list(sink.queue) == waiting
+    assert not puller.calls
 
 
 def test_python_checks_a_receiver_that_is_closed_or_has_an_error(puller: Slow, sink: Sink) -> None:
