@@ -184,8 +184,8 @@ def transport_option(function: _Function) -> _Function:
     )(function)
 
 
-def sending_options(receivers: int, timeout: float) -> Callable[[_Function], _Function]:
-    """Adds --transport, --wait-receivers and --timeout, with the defaults of the last two."""
+def sending_options(timeout: float) -> Callable[[_Function], _Function]:
+    """Adds --transport, --wait-receivers and --timeout, with the default of the last one."""
 
     def add(function: _Function) -> _Function:
         function = click.option(
@@ -195,7 +195,7 @@ def sending_options(receivers: int, timeout: float) -> Callable[[_Function], _Fu
             "--wait-receivers",
             metavar="N",
             type=click.IntRange(min=0),
-            default=receivers,
+            default=1,
             help="Start when N contexts receive each topic, so that they miss nothing; 0 starts at once.",
         )(function)
         return transport_option(function)

@@ -61,7 +61,7 @@ def test_traffic_is_data(spark: SparkSession, domain: str, tmp_path: Path, monke
     record(tmp_path, domain)
     done(tmp_path, "archive")
     assert spark.read.parquet(str(tmp_path / "traffic.parquet")).count() == len(SYMBOLS) * 100 + 1
-    done(tmp_path, "replay", "--domain", domain)
+    done(tmp_path, "replay", "--domain", domain, "--wait-receivers", "0")
     done(tmp_path, "pipeline")
     assert (tmp_path / "report" / "report.html").stat().st_size > 1000
 

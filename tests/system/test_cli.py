@@ -115,7 +115,10 @@ def test_version() -> None:
     [
         (["lits"], "did you mean list?"),
         (["something"], "see 'ipcbus --help'"),
-        (["pub", "t", "x", "--transport", "udp"], "one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp"),
+        (
+            ["pub", "t", "x", "--transport", "udp"],
+            "lbtrm, lbttcp, tcp; did you mean lbtru, or lbtrm",
+        ),
         (["pub", "t" * 256, "x"], "is not a valid name"),
         (["list", "--config", "/does/not/exist.toml"], "cannot be read"),
         (["echo", "t", "--config", "/does/not/exist.toml"], "cannot be read"),
@@ -173,6 +176,7 @@ def test_pub_without_receivers_says_so(domain: str) -> None:
     result = run("pub", "t", "x", "--timeout", "0.05", "--domain", domain)
     assert result.exit_code == 1
     assert result.stderr.startswith("error: topic 't': 0 of 1 receiving contexts had joined")
+    assert result.stderr.endswith("; --wait-receivers 0 sends without receivers\n")
     assert result.stdout == ""
 
 
@@ -330,6 +334,14 @@ def test_bench_measures_two_processes(domain: str, transport: str) -> None:
     assert 0 < found["round_trip_p50_ns"] <= found["round_trip_p99_ns"]
 
 
+def test_bench_prints_an_error_once(domain: str, capfd: pytest.CaptureFixture[str]) -> None:
+    result = run("bench", "--transport", "tpc", "--domain", domain)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: option transport (scope source) = 'tpc': it must be one of lbtipc, ")
+    assert result.stderr.count("error") == 1
+    assert capfd.readouterr() == ("", "")  # nor did a second process
+
+
 def test_bench_prints_one_line(domain: str) -> None:
     result = run("bench", "--count", "50", "--trips", "2", "--size", "100", "--domain", domain)
     assert result.exit_code == 0, result.output
@@ -441,7 +453,7 @@ def test_replay_capture_at_its_pace(domain: str, context: Context, tmp_path: Pat
 def test_replay_for_people(domain: str, tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_bytes(b"one\ntwo\n")
-    result = run("replay", str(file), "--domain", domain)
+    result = run("replay", str(file), "--wait-receivers", "0", "--domain", domain)
     assert result.exit_code == 0
     assert result.stdout.startswith("2 messages, 6 bytes in ")
     assert "msg/s" in result.stdout
@@ -454,8 +466,8 @@ def test_replay_for_people(domain: str, tmp_path: Path) -> None:
         (b"text\n", ("--speed", "real"), 2, "has no time stamps"),
         (b"text\n", ("--speed", "fast"), 2, "give real, max"),
         (b"text\n", ("--speed", "0x"), 2, "give real, max"),
-        (b'1 {"a":1}\ntext\n', (), 1, "line 2"),
-        (b"text\n", ("--wait-receivers", "1", "--timeout", "0.05"), 1, "0 of 1 receiving contexts"),
+        (b'1 {"a":1}\ntext\n', ("--wait-receivers", "0"), 1, "line 2"),
+        (b"text\n", ("--timeout", "0.05"), 1, "0 of 1 receiving contexts"),
     ],
 )
 def test_replay_refuses(

@@ -231,10 +231,36 @@ def test_stats(domain: str, source: Source) -> None:
     assert sent["per_second"] > 0
     assert counters["source", "bytes_sent"]["topic"] == "ticks"
     assert found["receivers"][0]["latency"]["count"] > 0
-    shown = run("stats", source.source, *QUICK, "--domain", domain).stdout
+    shown = run("stats", source.source, "--all", *QUICK, "--domain", domain).stdout
     for row in stats.COUNTERS:
         of_others = row.of in ("context", "receiver", "uplink", "reception", "recorder")
         assert of_others or (row.name in shown and row.meaning in shown)
+    assert "left out" not in shown
+
+
+def test_stats_for_people_leaves_out_what_is_zero(domain: str, source: Source) -> None:
+    source.send(b"x", flush=True)
+    shown = run("stats", "ticks", *QUICK, "--domain", domain).stdout
+    rows = {line.split()[0]: line.split()[1] for line in shown.splitlines() if len(line.split()) > 2}
+    assert rows["lbm_msgs_sent"] == "1"
+    assert "blocked_ns" not in rows
+    assert re.search(r"^\d+ counters of value 0 left out; --all prints all counters$", shown, re.MULTILINE)
+    (found,) = documents("stats", "stats", "ticks", *QUICK, "--domain", domain)
+    assert 0 in [line["value"] for line in found["counters"]]
+
+
+@pytest.mark.parametrize(("transport", "over"), [("tcp", "TCP"), ("lbtru", "UDP")])
+def test_stats_and_info_name_what_a_session_runs_over(domain: str, context: Context, transport: str, over: str) -> None:
+    network = context.source("net", transport=transport)
+    receiver = context.receiver("net")
+    network.wait_for_receivers(1, GIVE_UP_S)
+    network.send(b"x", flush=True)
+    assert receiver.receive(GIVE_UP_S)
+    shown = run("stats", "net", "--all", *QUICK, "--domain", domain).stdout
+    assert f"\nsession over {over}\n" in shown
+    assert set(re.findall(r"over (UDP|TCP)$", shown, re.MULTILINE)) == {over}
+    told = run("info", "net", *QUICK, "--domain", domain).stdout
+    assert re.search(rf"^ +over {over} .*, 1 of \d+ receivers$", told, re.MULTILINE)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

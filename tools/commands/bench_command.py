@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ipcbus
+from ipcbus.config import Config
 from ipcbus_tools.common import (
     Failure,
     bus_options,
@@ -56,6 +57,8 @@ def command(
       ipcbus bench --json | jq .messages_per_second
     """
     topic = f"ipcbus.bench.{os.getpid()}"
+    # Here, so that two processes do not print the same error.
+    Config.load(config).values("source", topic, **source_options(transport))
     called = ("bench-receiver", topic, "--trips", str(trips), "--domain", domain)
     process = start(*called, *(("--transport", transport) if transport else ()), config=config)
     try:

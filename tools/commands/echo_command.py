@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MANY = 1024
 _HEX_ROW = 16
+SOON_S = 1.0
+"""Seconds without a message, after which people may wonder whether they wait for the right topic."""
 _WITH_DATA = (MessageType.DATA, MessageType.REQUEST)
 
 
@@ -143,7 +145,7 @@ def command(
     with SignalHandler() as signals, ipcbus.Context(config, domain=domain) as context:
         receiver = _receiver(context, topic, pattern, count if last else None, not no_events and form is None)
         with signals.interruptible():
-            seen = _print_all(receiver, show, count, timeout)
+            seen = _print_all(receiver, show, count, timeout, None if as_json else _say_that_nothing_comes(domain))
     if seen == 0 or (count is not None and seen < count):
         of_count = f" of {count}" if count else ""
         raise Failure(
@@ -158,12 +160,43 @@ def _receiver(context: Context, topic: str, pattern: bool, history: int | None, 
     return context.receiver(topic, events=events, history=history)
 
 
-def _print_all(receiver: Receiver, show: Callable[[Message], str], count: int | None, timeout: float | None) -> int:
-    """Prints until the count is reached or the time is over; returns the number of messages."""
+def _say_that_nothing_comes(domain: str) -> Callable[[Receiver], None]:
+    def say(receiver: Receiver) -> None:
+        of = "topics that match" if isinstance(receiver, ipcbus.WildcardReceiver) else "topic"
+        found = "its sources have sent no message yet" if receiver.sessions else "there is no source yet"
+        click.echo(
+            f"listening on {of} {receiver.topic!r} in domain {domain!r}: {found}; 'ipcbus list' shows what is there",
+            err=True,
+        )
+
+    return say
+
+
+def _print_all(
+    receiver: Receiver,
+    show: Callable[[Message], str],
+    count: int | None,
+    timeout: float | None,
+    say: Callable[[Receiver], None] | None,
+) -> int:
+    """Prints until the count is reached or the time is over; returns the number of messages.
+
+    Args:
+        receiver: gets the messages.
+        show: makes the text of a message.
+        count: the number of messages; None without a limit.
+        timeout: seconds to wait for the next message; None waits for ever.
+        say: is called once if no message comes for a while at the beginning; None to say nothing.
+    """
     seen = 0
     while count is None or seen < count:
         limit = _MANY if count is None else min(_MANY, count - seen)
-        messages = receiver.receive_many(limit, timeout)
+        if say is None or (timeout is not None and timeout <= SOON_S):
+            messages = receiver.receive_many(limit, timeout)
+        elif not (messages := receiver.receive_many(limit, SOON_S)):
+            say(receiver)
+            messages = receiver.receive_many(limit, None if timeout is None else timeout - SOON_S)
+        say = None
         if not messages:
             break
         seen += sum(message.type in _WITH_DATA for message in messages)

@@ -24,6 +24,7 @@ from ipcbus_tools.common import (
     source_options,
 )
 from ipcbus_tools.completion import candidates
+from ipcbus_tools.receiver_wait import wait_for_receivers
 from ipcbus_tools.signals import SignalHandler, Stopped
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ MAX_RATE = 10_000_000
 @click.command("pub")
 @click.argument("topic", shell_complete=candidates.topics)
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
-@sending_options(receivers=1, timeout=10)
+@sending_options(timeout=10)
 @click.option(
     "--repeat",
     metavar="N",
@@ -82,6 +83,8 @@ def command(
 ) -> None:
     """Sends each TEXT as a message of TOPIC; without TEXT and --file, sends each line of stdin.
 
+    It waits for a receiver first; --wait-receivers 0 starts at once.
+
     \b
     Examples:
       ipcbus pub greetings "good morning" "good night"
@@ -103,7 +106,7 @@ def command(
         source = context.source(topic, **source_options(transport))
         try:
             with signals.interruptible():
-                source.wait_for_receivers(wait_receivers, timeout)
+                wait_for_receivers([source], wait_receivers, timeout, domain=domain, quiet=as_json)
                 sent.send_all(source, wanted, pace, signals, evenly=rate is not None)
                 source.close()  # here a signal may end its wait for receivers that are joining
         except Stopped:

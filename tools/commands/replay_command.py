@@ -91,7 +91,7 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     default="stream",
     help="File: the JSON key whose value is the topic of a line, else --topic is.",
 )
-@sending_options(receivers=0, timeout=30)
+@sending_options(timeout=30)
 @click.option(
     "--linger",
     type=Seconds(),
@@ -111,6 +111,8 @@ def command(
     **options: Any,  # noqa: ANN401 - as Sending and Player take them
 ) -> None:
     """Sends the messages of an archive or a file.
+
+    It waits for a receiver of each topic first, as 'ipcbus pub' does; --wait-receivers 0 starts at once.
 
     ARCHIVE is a directory that 'ipcbus record' wrote. Payloads and headers are sent unchanged, the messages of all logs
     in the order in which they were received.

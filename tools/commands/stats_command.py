@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ipcbus_tools.commands.delay_command import ReaderDelay
-from ipcbus_tools.common import Failure, json_option, number, output, print_json, safe, statistics_options
+from ipcbus_tools.common import Failure, json_option, number, output, plural, print_json, safe, statistics_options
 from ipcbus_tools.completion import candidates
 from ipcbus_tools.name_lookup import full_name, pick_session, session_again, state
 from ipcbus_tools.polling import interval_option, watch
 from ipcbus_tools.rates.topic_rate import figure
 from ipcbus_tools.render.text_tables import Row, percentiles, show_table
+from ipcbus_tools.render.udp_text import medium
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,10 +74,11 @@ class SessionCounters:
 @click.command("stats")
 @click.argument("session", shell_complete=candidates.sessions)
 @interval_option()
+@click.option("--all", "show_all", is_flag=True, help="Print the counters that are 0, too; --json always has them.")
 @statistics_options
 @json_option
-def command(session: str, interval: float, domain: str, as_json: bool) -> None:
-    """Prints every counter of SESSION, its topics, its receivers and its context: value, growth a second, and meaning.
+def command(session: str, interval: float, show_all: bool, domain: str, as_json: bool) -> None:
+    """Prints the counters of SESSION, its topics, its receivers and its context: value, growth a second, and meaning.
 
     SESSION is a source string, a part of one that no other session has, or a topic that only one session carries. Where
     two contexts have the same source string, write CONTEXT:SOURCE, or CONTEXT alone. For a recorder, SESSION is the
@@ -86,6 +88,7 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
     Examples:
       ipcbus stats LBT-IPC:6481f8d4:20001
       ipcbus stats quotes.AAPL --interval 10
+      ipcbus stats quotes.AAPL --all
       ipcbus stats /var/archive/host-1
       ipcbus stats orders --json | jq '.counters[] | select(.name == "lost") | .value'
       ipcbus stats orders --json | jq '.counters[] | select(.name == "gmd_pending") | .value'
@@ -95,7 +98,7 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
         recorder = next((each for context in found.contexts for each in context.recorders if each.log == session), None)
         if recorder is not None:
             if found.seconds:
-                _print(recorder_counters(found, recorder), as_json)
+                _print(recorder_counters(found, recorder), {}, show_all, as_json)
             continue
         picked = session_again(found, chosen, session) if chosen else pick_session(found, session)
         if not picked.counters:
@@ -103,14 +106,24 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
         if not chosen:
             chosen = full_name(picked)
         else:
-            _print(counters_of(found, picked), as_json)
+            _print(counters_of(found, picked), _media(picked), show_all, as_json)
 
 
-def _print(found: SessionCounters, as_json: bool) -> None:
+def _media(session: SessionStats) -> dict[int | None, str]:
+    """Returns UDP or TCP for the session, under None, and for its receivers, by their slots."""
+    found: dict[int | None, str] = {slot.slot: medium(slot.layer) for slot in session.receivers}
+    found[None] = medium(session.uplink.layer if session.uplink else "")
+    return found
+
+
+def _print(found: SessionCounters, media: dict[int | None, str], show_all: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
-    else:
-        _show(found)
+        return
+    shown = [line for line in found.counters if show_all or line.value or line.per_second]
+    _show(replace(found, counters=tuple(shown)), media)
+    if hidden := len(found.counters) - len(shown):
+        output().print(f"{plural(hidden, 'counter')} of value 0 left out; --all prints all counters", highlight=False)
 
 
 def recorder_counters(found: DomainSnapshot, recorder: RecorderStats) -> SessionCounters:
@@ -153,11 +166,13 @@ def _lines(
             yield CounterLine(of, topic, slot, row.name, counted[row.name], rates.get(row.name), row.unit, row.meaning)
 
 
-def _show(found: SessionCounters) -> None:
+def _show(found: SessionCounters, media: dict[int | None, str]) -> None:
     console = output()
     console.print(safe(found.source), style="bold")
     show_table(console, "session", [_row(line) for line in found.counters if line.of == "session"])
-    show_table(console, "session over UDP", [_row(line) for line in found.counters if line.of == "uplink"])
+    show_table(
+        console, f"session over {media.get(None)}", [_row(line) for line in found.counters if line.of == "uplink"]
+    )
     show_table(console, "recorder", [_row(line) for line in found.counters if line.of == "recorder"])
     for topic in dict.fromkeys(line.topic for line in found.counters if line.topic is not None):
         show_table(console, f"topic {topic}", [_row(line) for line in found.counters if line.topic == topic])
@@ -168,7 +183,7 @@ def _show(found: SessionCounters) -> None:
         lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "slot"]
         show_table(console, name if reader.state == "active" else f"{name}: {reader.state}", lines)
         lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "reception"]
-        show_table(console, f"{name}: over UDP", lines)
+        show_table(console, f"{name}: over {media.get(reader.slot)}", lines)
     show_table(console, "context", [_row(line) for line in found.counters if line.of == "context"])
     rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
     show_table(console, "latency, from sending a message to reading it", rows)

@@ -1,4 +1,4 @@
-"""Texts about a session over UDP."""
+"""Texts about a session over UDP or TCP."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ipcbus.stats import SessionStats, SlotStats, UplinkStats
+
+
+def medium(layer: str) -> str:
+    """Returns the protocol under a transport over the network: UDP or TCP."""
+    return "TCP" if layer.replace("-", "").casefold() == "lbttcp" else "UDP"
 
 
 def data_rate(uplink: UplinkStats) -> str:
@@ -56,13 +61,14 @@ def repair(uplink: UplinkStats) -> str:
 
 
 def facts(session: SessionStats) -> Iterator[tuple[str, str]]:
-    """Yields the facts about a session over UDP, each with its name; none for a session without UDP."""
+    """Yields the facts about a session over UDP or TCP, each with its name; none for a session of the ring alone."""
     uplink = session.uplink
     if uplink is None:
         return
     clients = uplink.counters.get("num_clients", 0)
-    state = f"{clients} of {uplink.clients_max} receivers" if uplink.active else "no receiver over UDP"
-    yield "over UDP", f"{uplink.source}, {state}"
+    over = f"over {medium(uplink.layer)}"
+    state = f"{clients} of {uplink.clients_max} receivers" if uplink.active else f"no receiver {over}"
+    yield over, f"{uplink.source}, {state}"
     if not uplink.counters:
         return
     yield "rates", f"data {bits(uplink.data_rate)}, retransmissions {bits(uplink.retransmit_rate)}"

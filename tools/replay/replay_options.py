@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ipcbus_tools.receiver_wait import wait_for_receivers
 from ipcbus_tools.signals import Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from ipcbus import Source
     from ipcbus_tools.signals import SignalHandler
@@ -51,7 +52,7 @@ class Sending:
         everything_read = False
         try:
             with signals.interruptible():
-                _wait_for_receivers(sources, self.wait_receivers, self.timeout)
+                wait_for_receivers(sources, self.wait_receivers, self.timeout, domain=self.domain, quiet=self.as_json)
                 send()
                 everything_read = _wait_until_read(self.domain, sources, self.linger, signals)
         except Stopped:
@@ -72,13 +73,6 @@ def speed_of(context: click.Context, option: click.Parameter, value: str) -> flo
     if not 0 < factor < float("inf"):
         raise click.BadParameter(f"{value!r} is not a speed; give real, max, or a factor such as 10x", context, option)
     return factor
-
-
-def _wait_for_receivers(sources: Iterable[Source], count: int, timeout: float) -> None:
-    """Waits until `count` contexts have joined each source, at most `timeout` seconds for all sources."""
-    deadline = time.monotonic() + timeout
-    for source in sources:
-        source.wait_for_receivers(count, max(0.0, deadline - time.monotonic()))
 
 
 def _wait_until_read(domain: str, sources: Collection[Source], linger: float, signals: SignalHandler) -> bool:

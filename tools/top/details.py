@@ -71,16 +71,16 @@ def session_lines(row: Row | None, width: int) -> list[Text]:
     lines += _block("counters of the session", "session", session.counters, session.per_second, wide)
     if session.uplink is not None and session.uplink.counters:
         lines.append(Text())
-        lines += _block("counters over UDP", "uplink", session.uplink.counters, session.uplink.per_second, wide)
+        over = f"counters over {udp_text.medium(session.uplink.layer)}"
+        lines += _block(over, "uplink", session.uplink.counters, session.uplink.per_second, wide)
     for slot in session.receivers:
         lines += [Text(), Text(clean(_reader(slot)), "bold")]
         lines += [Text.assemble((f"  {name:<14}", "dim"), clean(value)) for name, value in udp_text.lines(slot)]
         lines += [Text(f"  {line}") for line in _latencies(slot)] if slot.counters else []
         lines += _block("counters of the receiver", "slot", slot.counters, slot.per_second, wide)
         if slot.reception is not None:
-            lines += _block(
-                *("counters over UDP", "reception", slot.reception.counters, slot.reception.per_second), wide=wide
-            )
+            over = f"counters over {udp_text.medium(slot.layer)}"
+            lines += _block(over, "reception", slot.reception.counters, slot.reception.per_second, wide)
     for source in session.sources:
         lines.append(Text())
         lines.append(Text(f"topic {clean(source.topic)}: number {source.number}, {source.receivers} receivers", "bold"))
