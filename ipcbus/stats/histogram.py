@@ -49,6 +49,10 @@ class Histogram:
     """Counts by bucket of `layout.bucket_edges`, and the exact maximum.
 
     A sample counts for itself and for the messages since the sample before, so that the counts are numbers of messages.
+
+    Attributes:
+        counts: number of messages in each bucket, as a read-only array.
+        max_ns: the longest latency in ns; 0 without a message.
     """
 
     counts: Counts
