@@ -132,7 +132,8 @@ def commands(page: str) -> Iterator[list[str]]:
 def test_commands_have_the_options_that_pages_name(page: str) -> None:
     for call in commands(page):
         command: click.Command = cli
-        context, rest = click.Context(cli), call
+        # A command keeps its help option from the first context that it sees.
+        context, rest = click.Context(cli, **cli.context_settings), call
         while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
             found = command.get_command(context, rest[0])
             if rest[0] == "COMMAND":
