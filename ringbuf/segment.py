@@ -13,12 +13,17 @@ import grp
 import os
 import resource
 import stat
+import sys
 from pathlib import Path
-
-import posix_ipc
 
 from ringbuf.memory import Mapping
 from ringbuf.ring_errors import NoDescriptors, RingError, SegmentFull, SegmentGone, SegmentRefused
+
+if getattr(sys, "_is_gil_enabled", lambda: True)():
+    import posix_ipc
+else:
+    # The package says nothing of free threads, so that importing it would turn the interpreter's lock on.
+    posix_ipc = None
 
 ROOT = Path("/dev/shm")
 """The directory of shared objects, and of the FIFOs that belong to them."""
@@ -58,10 +63,10 @@ def create(name: str, size: int, *, group: str = "", mode: int = 0o600) -> int:
 
 def _create(name: str, size: int, group: str, mode: int) -> int:
     try:
-        shared = posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600)
-    except posix_ipc.ExistentialError as error:
+        fd = _open_new(name)
+    except FileExistsError as error:
         raise FileExistsError(errno.EEXIST, f"shared object {name} exists already") from error
-    except posix_ipc.PermissionsError as error:
+    except PermissionError as error:
         raise SegmentRefused(f"no permission to create {name} in {ROOT}; make {ROOT} writable for this user") from error
     except OSError as error:
         refused = refusal(error, f"create {name}")
@@ -69,13 +74,38 @@ def _create(name: str, size: int, group: str, mode: int) -> int:
             raise
         raise refused from error
     try:
-        allocate(shared.fd, name, size)
-        give_to(shared.fd, name, group, mode)
+        allocate(fd, name, size)
+        give_to(fd, name, group, mode)
     except BaseException:
-        os.close(shared.fd)
+        os.close(fd)
         remove(name)
         raise
-    return int(shared.fd)
+    return fd
+
+
+def _open_new(name: str) -> int:
+    """Creates an empty object as shm_open(3) does; raises OSError."""
+    if posix_ipc is None:
+        return os.open(ROOT / name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        return int(posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600).fd)
+    except posix_ipc.ExistentialError as error:
+        raise FileExistsError(errno.EEXIST, str(error)) from None
+    except posix_ipc.PermissionsError as error:
+        raise PermissionError(errno.EACCES, str(error)) from None
+
+
+def _unlink(name: str) -> None:
+    """Removes a name as shm_unlink(3) does; raises OSError."""
+    if posix_ipc is None:
+        os.unlink(ROOT / name)
+        return
+    try:
+        posix_ipc.unlink_shared_memory("/" + name)
+    except posix_ipc.ExistentialError as error:
+        raise FileNotFoundError(errno.ENOENT, str(error)) from None
+    except posix_ipc.PermissionsError as error:
+        raise PermissionError(errno.EACCES, str(error)) from None
 
 
 def allocate(fd: int, name: str, size: int) -> None:
@@ -108,7 +138,7 @@ def refusal(error: OSError, what: str) -> RingError | None:
         error: the error of the system.
         what: the action that failed, such as "create NAME".
     """
-    # posix_ipc gives no number with EMFILE and ENFILE.
+    # posix_ipc gives no number with EMFILE and ENFILE; open(2) does.
     if error.errno in (errno.EMFILE, errno.ENFILE, None):
         return NoDescriptors(f"cannot {what}: {no_descriptors()}")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -212,8 +242,8 @@ def remove(name: str) -> bool:
     """Removes a name; existing mappings stay. Returns whether the name existed."""
     check_name(name)
     try:
-        posix_ipc.unlink_shared_memory("/" + name)
-    except posix_ipc.ExistentialError:
+        _unlink(name)
+    except FileNotFoundError:
         return False
     return True
 

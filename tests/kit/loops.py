@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import uvloop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+
+def _new_uvloop() -> asyncio.AbstractEventLoop:
+    """A loop of uvloop; there is none for free-threaded interpreters yet."""
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.SelectorEventLoop()
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.SelectorEventLoop,
-    "uvloop": uvloop.new_event_loop,
+    "uvloop": _new_uvloop,
 }
 
 
