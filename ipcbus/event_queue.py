@@ -201,7 +201,7 @@ class EventQueue:
     def _serve(self, event_loop: EventLoop) -> EventBuffer:
         """Returns the buffer for the messages of one more receiver; its context is notified of room from now on."""
         self._check_open()
-        self._event_buffer.pumps = self._keeper.add(event_loop)
+        self._event_buffer.put_pumps(self._keeper.add(event_loop))
         return self._event_buffer
 
     # ------------------------------------------------------------------ the rest

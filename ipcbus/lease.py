@@ -40,11 +40,11 @@ class Lease(Generic[Got]):
         if first:
             queue.lessee = threading.get_ident()
         queue.set_leases(True)
-        queue.leasing += 1
+        queue.count_leasing(1)
         try:
             message = receiver.receive(self._timeout)
         finally:
-            queue.leasing -= 1
+            queue.count_leasing(-1)
             if first:
                 queue.lessee = 0
                 receiver._lease_lock.release()
@@ -78,7 +78,7 @@ class AsyncLease(Generic[Got]):
         import asyncio
 
         sink, waiters = self._receiver._sink, self._receiver._context._waiters
-        sink.queue.leasing += 1
+        sink.queue.count_leasing(1)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(bounded(self._timeout)):
@@ -87,7 +87,7 @@ class AsyncLease(Generic[Got]):
                 return message
             return self._lease.__enter__()  # what came meanwhile
         finally:
-            sink.queue.leasing -= 1
+            sink.queue.count_leasing(-1)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,6 +18,7 @@
 #                   a reader that copied overwritten bytes finds that it was evicted
 #   SYNC position   reader: store_release(slot.position)     writer: load_acquire(slot.position)
 #                   the reader is done with the bytes before the writer may take them
+#                   where threads without the GIL release what a reader holds, none of them takes the position back
 #   SYNC state      reader: store_release(slot.state)        writer: load_acquire(slot.state)
 #                   the position is written before the slot counts
 #   SYNC join       reader: store(slot), fence_full, load(header.tail)
@@ -43,6 +44,8 @@
 #   SYNC driver     driver: exchange(pump.owner), load_acquire(pump.wanted)
 #                   waiter: or_(pump.wanted), cas(pump.owner)
 #                   either the driver sees that a thread waits for the driver lock, or that thread gets the lock
+#   SYNC rate       writer: store_release(rate)              reader: load_acquire(rate)
+#                   the rate and its anchor are written before their index can be seen
 #   SYNC items      writer: store_release(putters.count)     reader: load_acquire(putters.count)
 #                   the item, its position and the map of its chunks are written before it counts
 #   SYNC taken      reader: store_release(getters.count)     writer: load_acquire(getters.count)
@@ -74,6 +77,20 @@ static inline uint64_t ib_exchange64(void *p, uint64_t v) { return __atomic_exch
 static inline uint32_t ib_or32(void *p, uint32_t v) { return __atomic_fetch_or((uint32_t *)p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t ib_or64(void *p, uint64_t v) { return __atomic_fetch_or((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t ib_and64(void *p, uint64_t v) { return __atomic_fetch_and((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
+static inline uint64_t ib_add64(void *p, uint64_t v) { return __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_RELAXED); }
+/* Stores a word that only grows; `shared`: threads that do not wait for each other store it. */
+static inline void ib_raise_release64(void *p, uint64_t v, int shared) {
+#ifdef Py_GIL_DISABLED
+    uint64_t was = __atomic_load_n((uint64_t *)p, __ATOMIC_RELAXED);
+    while (shared) {
+        if ((int64_t)(v - was) <= 0) return;
+        if (__atomic_compare_exchange_n((uint64_t *)p, &was, v, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return;
+    }
+#else
+    (void)shared;
+#endif
+    __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE);
+}
 static inline void ib_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 static inline void ib_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 static inline void ib_fence_full(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
@@ -103,6 +120,8 @@ static inline void ib_pause(void) {
     uint32_t or32 "ib_or32"(void *p, uint32_t v) noexcept nogil
     uint64_t or64 "ib_or64"(void *p, uint64_t v) noexcept nogil
     uint64_t and64 "ib_and64"(void *p, uint64_t v) noexcept nogil
+    uint64_t add64 "ib_add64"(void *p, uint64_t v) noexcept nogil
+    void raise_release64 "ib_raise_release64"(void *p, uint64_t v, bint shared) noexcept nogil
     void fence_acquire "ib_fence_acquire"() noexcept nogil
     void fence_release "ib_fence_release"() noexcept nogil
     void fence_full "ib_fence_full"() noexcept nogil

@@ -2,16 +2,33 @@
 """Ticks and their conversion; the stub has the documentation."""
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from ringbuf cimport _atomics
+
 from pathlib import Path
 
 KIND_MONOTONIC = 0
 KIND_TSC = 1
 
 cdef uint32_t _kind = 0
-cdef double _ns_per_tick = 1.0
 cdef uint64_t _first_ticks = 0, _first_ns = 0
-cdef uint64_t _anchor_ticks = 0
-cdef int64_t _anchor_epoch_ns = 0
+
+cdef enum:
+    RATES = 16      # recalibrations until memory is used again that a thread may just read
+
+cdef struct Rate:
+    double ns_per_tick
+    uint64_t anchor_ticks
+    int64_t anchor_epoch_ns
+
+cdef Rate _rates[RATES]
+cdef uint32_t _rate = 0         # which of them counts
+cdef uint32_t _recalibrates = 0 # whether a thread writes the next one
+
+_rates[0].ns_per_tick = 1.0
+
+
+cdef inline const Rate *rate() noexcept:
+    return &_rates[_atomics.load_acquire32(&_rate)]  # SYNC rate
 
 
 cdef uint32_t clock_kind() noexcept:
@@ -19,18 +36,20 @@ cdef uint32_t clock_kind() noexcept:
 
 
 cdef double ns_per_tick() noexcept:
-    return _ns_per_tick
+    return rate().ns_per_tick
 
 
 cdef int64_t epoch_ns(uint64_t ticks) noexcept:
-    return _anchor_epoch_ns + <int64_t>(<double>(<int64_t>(ticks - _anchor_ticks)) * _ns_per_tick)
+    cdef const Rate *now = rate()
+    return now.anchor_epoch_ns + <int64_t>(<double>(<int64_t>(ticks - now.anchor_ticks)) * now.ns_per_tick)
 
 
 cdef uint64_t ticks_of(int64_t epoch) noexcept:
-    cdef double passed = <double>epoch - <double>_anchor_epoch_ns
+    cdef const Rate *now = rate()
+    cdef double passed = <double>epoch - <double>now.anchor_epoch_ns
     # A peer may send any number as a time; a time that is decades away would not fit.
     passed = min(max(passed, -1e18), 1e18)
-    return _anchor_ticks + <uint64_t><int64_t>(passed / _ns_per_tick)
+    return now.anchor_ticks + <uint64_t><int64_t>(passed / now.ns_per_tick)
 
 
 def _tsc_is_stable():
@@ -60,13 +79,21 @@ cdef void _pair(uint64_t *at_ticks, uint64_t *at_ns) noexcept:
 
 
 def recalibrate():
-    global _ns_per_tick, _anchor_ticks, _anchor_epoch_ns
     cdef uint64_t now_ticks = 0, now_ns = 0
+    cdef uint32_t following
+    cdef Rate *made
+    if not _atomics.cas32(&_recalibrates, 0, 1):
+        return      # another thread does it
+    following = (_rate + 1) % RATES
+    made = &_rates[following]
     _pair(&now_ticks, &now_ns)
+    made.ns_per_tick = rate().ns_per_tick
     if _kind and now_ticks > _first_ticks:
-        _ns_per_tick = <double>(now_ns - _first_ns) / <double>(now_ticks - _first_ticks)
-    _anchor_epoch_ns = <int64_t>(realtime_ns) - <int64_t>(monotonic_ns - now_ns)
-    _anchor_ticks = now_ticks
+        made.ns_per_tick = <double>(now_ns - _first_ns) / <double>(now_ticks - _first_ticks)
+    made.anchor_epoch_ns = <int64_t>(realtime_ns) - <int64_t>(monotonic_ns - now_ns)
+    made.anchor_ticks = now_ticks
+    _atomics.store_release32(&_rate, following)  # SYNC rate
+    _atomics.store_release32(&_recalibrates, 0)
 
 
 def _start():
@@ -90,7 +117,7 @@ def ticks():
 
 
 def tick_ns():
-    return _ns_per_tick
+    return ns_per_tick()
 
 
 def ticks_to_epoch_ns(uint64_t ticks):

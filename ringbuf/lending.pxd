@@ -2,6 +2,7 @@ from cpython.object cimport PyObject
 from libc.stddef cimport size_t
 from libc.stdint cimport uint32_t, uint64_t
 
+from ringbuf.free_threads cimport is_sole
 from ringbuf.memory cimport Mapping
 
 cdef class SecondMapping:
@@ -19,14 +20,14 @@ cdef class SecondMapping:
 cdef class Loan:
     cdef char *start
     cdef Py_ssize_t length
-    cdef Lender lender              # until it is settled: an array that is kept must not keep the reader
+    cdef Lender lender              # until a thread settles it: an array that is kept must not keep the reader
     cdef SecondMapping second_mapping
     cdef bint writes
     cdef uint32_t exports           # atomic: number of views; until SETTLED is set the lender counts as one
 
     cpdef bint settle(self) except -1
-    cdef bint end(self) except -1
-    cdef int replace_pages(self) except -1
+    cdef bint end(self, Lender lender) except -1
+    cdef int replace_pages(self, Lender lender) except -1
 
 cdef class Lender:
     cdef Mapping mapping
@@ -41,14 +42,11 @@ cdef class Lender:
     cdef object on_kept
 
     cdef Loan lend(self, const char *start, Py_ssize_t length)
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
-
+    cdef Loan make_loan(self, const char *start, Py_ssize_t length)
 
 cdef inline int end_view(PyObject *view) except -1:
     """Releases a view of a loan; without other references the view ends when the caller forgets it."""
-    if Py_REFCNT(view) > 1:
+    if not is_sole(view):
         try:
             (<object>view).release()
         except BufferError:

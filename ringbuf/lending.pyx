@@ -145,18 +145,17 @@ cdef class Loan:
             add(&self.second_mapping.kept_loans, <uint32_t>-1)
 
     cpdef bint settle(self) except -1:
-        cdef Lender lender = self.lender
-        if _atomics.load_relaxed32(&self.exports) & SETTLED:
-            return False
-        if lender.current_loan is self:
-            lender.current_loan = None
-        try:
-            return self.end()
-        finally:
-            self.lender = None
+        cdef Lender lender
+        with cython.critical_section(self):
+            lender, self.lender = self.lender, None
+        if lender is None:
+            return False    # it is settled, or another thread settles it
+        with cython.critical_section(lender):
+            if lender.current_loan is self:
+                lender.current_loan = None
+            return self.end(lender)
 
-    cdef bint end(self) except -1:
-        cdef Lender lender = self.lender
+    cdef bint end(self, Lender lender) except -1:
         cdef uint32_t was = add(&self.exports, SETTLED)
         if was == 1:
             add(&self.exports, <uint32_t>-1)
@@ -164,7 +163,7 @@ cdef class Loan:
             return False
         add(&self.second_mapping.kept_loans, 1)
         try:
-            self.replace_pages()
+            self.replace_pages(lender)
         finally:
             if add(&self.exports, <uint32_t>-1) == SETTLED + 1:
                 add(&self.second_mapping.kept_loans, <uint32_t>-1)
@@ -175,7 +174,7 @@ cdef class Loan:
             lender.on_kept()
         return True
 
-    cdef int replace_pages(self) except -1:
+    cdef int replace_pages(self, Lender lender) except -1:
         cdef SecondMapping second_mapping = self.second_mapping
         cdef size_t first = self.start - second_mapping.base
         cdef size_t page = first // PAGE, end = (first + self.length - 1) // PAGE + 1, behind
@@ -185,7 +184,7 @@ cdef class Loan:
             if not second_mapping.replaced[page]:
                 while behind < end and not second_mapping.replaced[behind]:
                     behind += 1
-                second_mapping.replace_range(page * PAGE, (behind - page) * PAGE, self.lender.data + page * PAGE)
+                second_mapping.replace_range(page * PAGE, (behind - page) * PAGE, lender.data + page * PAGE)
             page = behind
         return 0
 
@@ -211,10 +210,15 @@ cdef class Lender:
         return self.lend(self.data + place, length)
 
     def replace_pages(self):
-        if self.current_loan is not None:
-            self.current_loan.replace_pages()
+        with cython.critical_section(self):
+            if self.current_loan is not None:
+                self.current_loan.replace_pages(self)
 
     cdef Loan lend(self, const char *start, Py_ssize_t length):
+        with cython.critical_section(self):
+            return self.make_loan(start, length)
+
+    cdef Loan make_loan(self, const char *start, Py_ssize_t length):
         cdef size_t first = start - self.data
         cdef SecondMapping second_mapping = self.second_mapping
         cdef Loan loan

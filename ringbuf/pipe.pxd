@@ -25,6 +25,7 @@ cdef class Pipe:
     cdef int64_t room(self)
     cdef object fail(self, str reason)
     cdef bint put_parts(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True
+    cdef bint append_parts(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True
     cdef void copy_in(self, uint64_t position, const char *source, uint64_t length) noexcept
     cdef void copy_out(self, uint64_t offset, char *place, uint64_t length) noexcept
     cdef int64_t next_length(self)

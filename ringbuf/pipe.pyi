@@ -12,7 +12,7 @@ from collections.abc import Callable, Sized
 from ringbuf.shared_words import WatchedWord
 
 class Pipe:
-    """One end of a pipe (recovery.frame_link.FrameLink). Not thread-safe: its user holds a lock."""
+    """One end of a pipe (recovery.frame_link.FrameLink). Any thread may put; one thread at a time takes."""
 
     frame_max: int
     """The length of the longest frame in bytes: a quarter of a queue, with what a frame costs."""

@@ -4,6 +4,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+cimport cython
+
 import os
 
 from ringbuf cimport _atomics
@@ -54,11 +56,21 @@ cdef class Pipe:
         return bool(self.put_parts(NULL, 0, PyBytes_AS_STRING(frame), length))
 
     def put_alone(self, bytes frame, waiting):
-        # No other thread runs between the look and the frame.
-        return False if waiting else self.put(frame)
+        cdef uint64_t length = PyBytes_GET_SIZE(frame)
+        # No other thread puts a frame between the look and this one.
+        with cython.critical_section(self):
+            if waiting:
+                return False
+            if 0 < length <= <uint64_t>self.frame_max:
+                return bool(self.append_parts(NULL, 0, PyBytes_AS_STRING(frame), length))
+        return self.put(frame)      # says what is wrong
 
     cdef bint put_parts(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True:
-        """Appends a frame of two parts, 1 to `frame_max` bytes together; returns False as `put`."""
+        """Appends a frame of two parts, 1 to `frame_max` bytes together; returns False as `put`. Any thread may call this."""
+        with cython.critical_section(self):
+            return self.append_parts(front, front_length, rest, rest_length)
+
+    cdef bint append_parts(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True:
         cdef uint64_t length = front_length + rest_length
         if self.is_damaged() or _atomics.load_acquire32(&self.incoming.closed):  # SYNC ended
             return False

@@ -57,6 +57,7 @@ cdef struct Reader:
     uint64_t position       # of the next record
     uint64_t shown          # the position that the slot shows, or would show if nothing were held
     uint64_t held           # of the oldest record that is still looked at, which the slot does not pass; or NOTHING_HELD
+    bint leases             # other threads release what is held, so that they show positions too
     uint64_t show_step      # the most bytes that the slot lags behind while records arrive
     uint64_t records
     uint64_t bytes
@@ -97,6 +98,7 @@ cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogi
 cdef void writer_seal(Writer *w) noexcept nogil
 cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
 cdef bint reader_show(Reader *r) noexcept nogil
+cdef bint reader_release(Reader *r) noexcept nogil
 cdef void reader_sample(Reader *r, uint64_t send_ticks, double ns_per_tick) noexcept nogil
 
 

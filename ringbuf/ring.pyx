@@ -254,13 +254,25 @@ cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogi
 
 cdef bint reader_show(Reader *r) noexcept nogil:
     """Publishes position and counters, and wakes a sleeping writer; returns True when the writer waits for an event."""
-    cdef uint32_t was
-    cdef uint64_t position = min(r.position, r.held)
+    cdef uint64_t position = min(r.position, _atomics.load_relaxed64(&r.held))
     _atomics.store_relaxed64(&r.slot.msgs_rcved, r.records)
     _atomics.store_relaxed64(&r.slot.bytes_rcved, r.bytes)
     _atomics.store_relaxed64(&r.slot.overruns, r.overruns)
-    _atomics.store_release64(&r.slot.position, position)  # SYNC position
+    _atomics.raise_release64(&r.slot.position, position, r.leases)  # SYNC position
     r.shown = r.position
+    return let_writer_go_on(r, position)
+
+
+cdef bint reader_release(Reader *r) noexcept nogil:
+    """Shows how far the ring is free in a thread that does not read it; returns True when the writer waits for an event."""
+    cdef uint64_t position = min(_atomics.load_relaxed64(&r.position), _atomics.load_relaxed64(&r.held))
+    _atomics.raise_release64(&r.slot.position, position, True)  # SYNC position
+    return let_writer_go_on(r, position)
+
+
+cdef inline bint let_writer_go_on(Reader *r, uint64_t position) noexcept nogil:
+    """Wakes a sleeping writer that waits for this position; returns True when it waits for an event."""
+    cdef uint32_t was
     # SYNC wait
     if r.fences:
         _atomics.fence_full()
@@ -394,20 +406,20 @@ cdef class RingWriter:
         return self.w.accepted[slot] if self.w.accepted_generation[slot] == generation else None
 
     def count_blocked(self, uint64_t blocked_ns):
-        _atomics.store_relaxed64(&self.w.header.send_blocked, self.w.header.send_blocked + 1)
-        _atomics.store_relaxed64(&self.w.header.blocked_ns, self.w.header.blocked_ns + blocked_ns)
+        _atomics.add64(&self.w.header.send_blocked, 1)
+        _atomics.add64(&self.w.header.blocked_ns, blocked_ns)
 
     def count_would_block(self):
-        _atomics.store_relaxed64(&self.w.header.send_would_block, self.w.header.send_would_block + 1)
+        _atomics.add64(&self.w.header.send_would_block, 1)
 
     cpdef void count_wakes(self, uint64_t wakes) noexcept:
-        _atomics.store_relaxed64(&self.w.header.wakes_sent, self.w.header.wakes_sent + wakes)
+        _atomics.add64(&self.w.header.wakes_sent, wakes)
 
     def count_reclaimed(self):
-        _atomics.store_relaxed64(&self.w.header.slots_reclaimed, self.w.header.slots_reclaimed + 1)
+        _atomics.add64(&self.w.header.slots_reclaimed, 1)
 
     def count_evicted(self):
-        _atomics.store_relaxed64(&self.w.header.receivers_evicted, self.w.header.receivers_evicted + 1)
+        _atomics.add64(&self.w.header.receivers_evicted, 1)
 
     def touch(self):
         _atomics.store_relaxed32(&self.w.header.activity, self.w.header.activity + 1)

@@ -41,8 +41,8 @@ PAUSE_S = 0.01
 cdef uint32_t BATCH_WAIT = <uint32_t>1 << BATCH_WAIT_BIT     # not in the enum: it is too large for an int
 
 
-# Two threads use a record buffer, and the interpreter lock is their only lock: between a check and the action after it
-# no Python code runs, and no object is freed that could run some. Functions that let other threads run say so.
+# Two threads use a record buffer, each in a critical section of it: between a check and the action after it no Python code
+# runs, and no object is freed that could run some. Functions that let other threads run say so.
 
 
 cdef class TopicState:
@@ -74,14 +74,15 @@ cdef class RecordBuffer:
     def record(self, Message message not None):
         cdef size_t need = message_bytes(message) + sizeof(Row)
         cdef RowBlock target
-        if message.origin is not self.origin:
-            self.select_origin(message.origin)
-        target = self.open_block
-        if (message.kind or self.notes_count or self.topic_state.resume_at >= 0 or target is None
-                or <size_t>(<char *>target.back - target.front) < need):
-            self.append_slow(message, need)
-        else:
-            self.append(message)
+        with cython.critical_section(self):
+            if message.origin is not self.origin:
+                self.select_origin(message.origin)
+            target = self.open_block
+            if (message.kind or self.notes_count or self.topic_state.resume_at >= 0 or target is None
+                    or <size_t>(<char *>target.back - target.front) < need):
+                self.append_slow(message, need)
+            else:
+                self.append(message)
 
     @cython.final
     cdef inline void append(self, Message message) noexcept:
@@ -369,38 +370,44 @@ cdef class RecordBuffer:
         return made
 
     def take(self, bint partly=True):
-        cdef RowBlock made = self.open_block
-        if self.full_blocks:
-            return self.full_blocks.popleft()
-        if not partly or made is None or self.copying or made.back == made.end:
-            return None
-        self.open_block = None
-        self.full_bytes += filled_of(made)
-        return made
+        cdef RowBlock made
+        with cython.critical_section(self):
+            if self.full_blocks:
+                return self.full_blocks.popleft()
+            made = self.open_block
+            if not partly or made is None or self.copying or made.back == made.end:
+                return None
+            self.open_block = None
+            self.full_bytes += filled_of(made)
+            return made
 
     def give_back(self, RowBlock block not None):
-        self.full_bytes -= filled_of(block)
-        self.used -= block.counted
-        self.large -= not block.counted
-        if block.size == self.size:
-            block.empty()
-            self.free_blocks.append(block)
-        else:
-            self.allocated -= block.size
+        with cython.critical_section(self):
+            self.full_bytes -= filled_of(block)
+            self.used -= block.counted
+            self.large -= not block.counted
+            if block.size == self.size:
+                block.empty()
+                self.free_blocks.append(block)
+            else:
+                self.allocated -= block.size
         self.freed.set()
 
     def flush_notes(self):
-        return not self.copying and self.append_notes()
+        with cython.critical_section(self):
+            return not self.copying and self.append_notes()
 
     @property
     def filled(self):
-        return self.full_bytes + (filled_of(self.open_block) if self.open_block is not None else 0)
+        with cython.critical_section(self):
+            return self.full_bytes + (filled_of(self.open_block) if self.open_block is not None else 0)
 
     @property
     def first_ns(self):
-        if self.full_blocks:
-            return self.full_blocks[0].first_ns
-        return self.open_block.first_ns if self.open_block is not None else 0
+        with cython.critical_section(self):
+            if self.full_blocks:
+                return self.full_blocks[0].first_ns
+            return self.open_block.first_ns if self.open_block is not None else 0
 
 
 cdef inline uint32_t numbers_field(Message message, int64_t latency_ns) noexcept:

@@ -21,6 +21,7 @@ from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
+from ringbuf.free_threads cimport is_sole
 from ringbuf.lending cimport Lender, own_pages
 from ringbuf.ring cimport (
     Reader, RingReader, reader_done, reader_in_sync, reader_is_cut, reader_is_whole, reader_next, reader_sample,
@@ -28,7 +29,6 @@ from ringbuf.ring cimport (
 )
 
 cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
     void Py_DECREF(PyObject *o) noexcept
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
@@ -561,7 +561,7 @@ cdef class Demux(RecordHolder):
         if result == NULL:
             return sink.count_raised(message, self.slow_path)
         Py_DECREF(result)
-        if Py_REFCNT(<PyObject *>message) == 1:
+        if is_sole(<PyObject *>message):
             if message.given_view is not None or message.own is not None:
                 message.reset()
             self.spare_message = message

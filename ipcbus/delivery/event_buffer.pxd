@@ -58,7 +58,7 @@ cdef struct Sleeper:
 
 cdef class EventBuffer(QuickStore):
     cdef object owner
-    cdef public tuple pumps             # weak references to the pumps of the contexts that put messages
+    cdef tuple pumps             # weak references to the pumps of the contexts that put messages
     cdef Chain messages, events         # two chains, so that the oldest message is always the first of one
     cdef (PyObject *)[SPARES_MAX] spares      # dispatched entries for the next messages; they refer to nothing else
     cdef size_t spares_count
@@ -98,9 +98,8 @@ cdef class EventBuffer(QuickStore):
     cdef int merge_front_events(self) except -1
     cdef Entry pop_event(self)
     cdef void drop(self, Entry entry) noexcept
-    cdef void drop_all(self, Entry entry) noexcept
+    cdef void drop_all(self, Chain chain) noexcept
     cdef Entry take(self)
-    cdef int check_delay(self, uint64_t ticks) except -1
 
 
 cdef inline uint64_t waiting_in(EventBuffer event_buffer) noexcept:

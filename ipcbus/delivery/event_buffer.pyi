@@ -19,8 +19,6 @@ class EventBuffer(QuickStore):
     closed: bool
     forked: bool
     """Whether this process is a child of the one that made the buffer; set from outside."""
-    pumps: tuple[ReferenceType[Pump], ...]
-    """The pumps of the contexts that put events."""
     sleepers: int
     """Threads that sleep in `dispatch`."""
     total: int
@@ -58,6 +56,9 @@ class EventBuffer(QuickStore):
 
     def is_full(self) -> bool:
         """Returns whether there is no room for another message; if so, `BufferOwner.room_available` follows later."""
+
+    def put_pumps(self, pumps: tuple[ReferenceType[Pump], ...]) -> None:
+        """Takes the pumps of the contexts that put events."""
 
     def put(self, sink: Sink, message: Message) -> None:
         """Keeps a message or event for the callback of a sink.

@@ -17,9 +17,9 @@ from ipcbus.delivery.received_message cimport Message, Origin, fill_own, make_sp
 from ipcbus.delivery.sink cimport MESSAGES, Arrival, QuickStore, Sink, arrival_ticks
 from ipcbus.delivery.message_types import MessageType
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
+from ringbuf.free_threads cimport is_sole
 
 cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
     void Py_INCREF(PyObject *o) noexcept
     void Py_DECREF(PyObject *o) noexcept
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
@@ -35,35 +35,7 @@ cdef double LONGEST_S = 1e9
 # no other thread can interrupt it, and without the GIL the section keeps the other threads out.
 
 
-# Trashcan: a long chain must not be freed by recursion.
-@cython.final
-@cython.freelist(512)
-@cython.trashcan(True)
-cdef class Entry:
-    pass
-
-
-@cython.final
-cdef class Chain:
-    cdef inline void append(self, Entry entry) noexcept:
-        if self.first is None:
-            self.first = entry
-        else:
-            self.last.next = entry
-        self.last = entry
-
-    cdef inline Entry pop(self):
-        cdef Entry entry = self.first
-        self.first = entry.next
-        if self.first is None:
-            self.last = None
-        entry.next = None
-        return entry
-
-
-@cython.final
-cdef class LastEvents:
-    """The last loss, end and beginning of one topic that wait behind all messages."""
+include "event_chains.pxi"
 
 
 cdef class EventBuffer(QuickStore):
@@ -93,6 +65,10 @@ cdef class EventBuffer(QuickStore):
     def __len__(self):
         return waiting_in(self)
 
+    def put_pumps(self, tuple pumps):
+        with cython.critical_section(self):
+            before, self.pumps = self.pumps, pumps      # freed behind the section
+
     @property
     def total(self):
         with cython.critical_section(self):
@@ -104,8 +80,10 @@ cdef class EventBuffer(QuickStore):
     cdef bint has_no_room(self) except? True:
         if self.drops or self.closed or self.messages_waiting < self.maximum:
             return False
-        self.full_reported = True
-        return True
+        with cython.critical_section(self):
+            # Looked at again: a thread that has just taken one does not know that it has to say so.
+            self.full_reported = not self.closed and self.messages_waiting >= self.maximum
+            return self.full_reported
 
     def is_full(self):
         return self.has_no_room()
@@ -338,20 +316,9 @@ cdef class EventBuffer(QuickStore):
         return entry
 
     @cython.final
-    cdef int check_delay(self, uint64_t ticks) except -1:
-        cdef double ns = <double>ticks * ns_per_tick()
-        if ns > self.delay_warning_ns:
-            if not self.delay_warned:
-                self.delay_warned = True
-                self.owner.delay_exceeded(ns / 1e9)
-        elif ns <= self.delay_warning_ns / 2:
-            self.delay_warned = False
-        return 0
-
-    @cython.final
     cdef inline int recycle(self, Entry entry) except -1:
         """Keeps an entry for the next message, if nothing else refers to the message of this one."""
-        if self.spares_count >= SPARES_MAX or Py_REFCNT(<PyObject *>entry.message) != 1 or not make_spare(entry.message):
+        if self.spares_count >= SPARES_MAX or not is_sole(<PyObject *>entry.message) or not make_spare(entry.message):
             return 0
         entry.sink = None
         with cython.critical_section(self):
@@ -382,9 +349,9 @@ cdef class EventBuffer(QuickStore):
                 with cython.critical_section(self):
                     add_duration(&self.age_spread, age)
             if self.delay_warning_ns:
-                self.check_delay(age)
+                check_delay(self, age)
             ran += 1
-            gate = entry.message.gate   # a callback that acknowledges the message takes it away
+            gate = entry.message.gate_now()     # a callback that acknowledges the message takes it away
             # As in the demux: Cython's own exception frame would cost as much as half the call.
             if entry.sink.takes == MESSAGES:
                 result = PyObject_CallOneArg(<PyObject *>entry.sink.callback, <PyObject *>entry.message)
@@ -441,7 +408,9 @@ cdef class EventBuffer(QuickStore):
     @cython.final
     cdef bint drives_a_context(self) except? True:
         """Returns whether the calling thread drives a context that puts messages."""
-        for each in self.pumps:
+        with cython.critical_section(self):
+            pumps = self.pumps
+        for each in pumps:
             pump = each()
             if pump is not None and (<Pump>pump).drives():
                 return True
@@ -555,11 +524,12 @@ cdef class EventBuffer(QuickStore):
     # ------------------------------------------------------------------ the rest
 
     def close(self):
-        cdef Entry messages, events
+        cdef Chain messages = Chain.__new__(Chain), events = Chain.__new__(Chain)
         with cython.critical_section(self):
             self.closed = True
-            messages, events = self.messages.first, self.events.first
-            self.messages.first = self.messages.last = self.events.first = self.events.last = self.front_last = None
+            self.messages, messages = messages, self.messages
+            self.events, events = events, self.events
+            self.front_last = None
             rear, self.rear = self.rear, None
         while self.first_sleeper != NULL:
             self.wake()
@@ -567,13 +537,14 @@ cdef class EventBuffer(QuickStore):
         self.drop_all(events)
 
     @cython.final
-    cdef void drop_all(self, Entry entry) noexcept:
-        while entry is not None:
+    cdef void drop_all(self, Chain chain) noexcept:
+        cdef Entry entry
+        while chain.first is not None:
+            entry = chain.pop()
             if not entry.withdrawn:
                 with cython.critical_section(self):
                     self.count_out(entry)
                     self.drop(entry)
-            entry = entry.next
 
     def waiting_of(self, Sink sink):
         cdef list found = []
@@ -597,3 +568,6 @@ cdef class EventBuffer(QuickStore):
 
     def service(self):
         return seconds(&self.service_spread)
+
+
+include "event_delays.pxi"

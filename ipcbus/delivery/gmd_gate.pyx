@@ -15,7 +15,8 @@ from ipcbus.wire.control_front cimport EntryFront
 from ipcbus.wire.resent_entries cimport ResentEntries
 
 
-# A function without a call of Python code cannot be interrupted by another thread: acknowledgements come from any thread.
+# Acknowledgements come from any thread: what they change is changed in a critical section of the gate, which calls no
+# Python code.
 
 
 @cython.final
@@ -27,7 +28,8 @@ cdef class AckAtTheEnd:
             self.gate.note_ack(self.number)
 
     def cancel(self):
-        self.gate = None
+        with cython.critical_section(self):
+            self.gate = None
 
 
 cdef class ShortWay:
@@ -94,32 +96,35 @@ cdef class GmdGate:
         queue, event_queue = self.target.queue, self.target.event_queue
         for each in list(queue) if event_queue is None else event_queue.waiting_of(self.target):
             message = <Message>each
-            if message.gate is self and first <= message.gmd_number <= last:
-                message.gate = None
+            if first <= message.gmd_number <= last and message.withdraw(self):
                 if event_queue is None:
                     with contextlib.suppress(ValueError):   # another thread has taken it
                         queue.remove(message)
 
     def take_acks(self):
-        cdef uint64_t first = self.first_acked, last = self.last_acked
-        self.first_acked = self.last_acked = 0
-        self.awaits_flush = False
-        others = self.other_acks
-        found = [(first, last)] if first else []
-        while others:
-            number = others.popleft()
-            found.append((number, number))
-        for first, last in found:
-            self.taken += last - first + 1
+        cdef uint64_t first, last
+        with cython.critical_section(self):
+            first, last = self.first_acked, self.last_acked
+            self.first_acked = self.last_acked = 0
+            self.awaits_flush = False
+            others = self.other_acks
+            found = [(first, last)] if first else []
+            while others:
+                number = others.popleft()
+                found.append((number, number))
+            for first, last in found:
+                self.taken += last - first + 1
         return found
 
     def note_recorded(self):
-        self.taken = 0
+        with cython.critical_section(self):
+            self.taken = 0
 
     def take_refusals(self):
         found = []
-        while self.refusals:
-            found.append(self.refusals.popleft())
+        with cython.critical_section(self):
+            while self.refusals:
+                found.append(self.refusals.popleft())
         return found
 
     # ------------------------------------------------------------------ to the receiver, and back
@@ -145,15 +150,14 @@ cdef class GmdGate:
         target.take(message, self.failures)
         if target.pulls:
             if target.row_next != rows:
-                message.gate = None
+                message.take_gate()
                 if self.acks_at_the_end:
-                    at_the_end.gate = None
+                    at_the_end.cancel()
                 if self.auto_ack or self.acks_at_the_end:   # no call acknowledges a row by hand
                     self.in_rows.append(message.gmd_number)
         elif target.callback_errors != errors:
             message._refuse(None)
-        elif self.auto_ack and message.gate is not None:
-            message.gate = None
+        elif self.auto_ack and message.take_gate() is not None:
             self.note_ack(message.gmd_number)
         if self.awaits_flush and self.unrecorded() >= self.unrecorded_max:
             if not self.flush_in_order():
@@ -163,7 +167,8 @@ cdef class GmdGate:
     @cython.final
     cdef uint64_t unrecorded(self) except? 0:
         """Returns how many acknowledged messages the area may not have recorded."""
-        return self.taken + len(self.other_acks) + (self.last_acked - self.first_acked + 1 if self.first_acked else 0)
+        with cython.critical_section(self):
+            return self.taken + len(self.other_acks) + (self.last_acked - self.first_acked + 1 if self.first_acked else 0)
 
     def acknowledge(self, uint64_t number):
         if self.unrecorded() >= self.unrecorded_max:
@@ -187,28 +192,36 @@ cdef class GmdGate:
         self.make_room(1)   # for the message that is dispatched next
 
     def acknowledge_rows(self):
-        while self.in_rows:
-            self.acknowledge(self.in_rows.popleft())
+        while True:
+            with cython.critical_section(self):
+                number = self.in_rows.popleft() if self.in_rows else None
+            if number is None:
+                return
+            self.acknowledge(number)
 
     @cython.final
     cdef int note_ack(self, uint64_t number) except -1:
-        if self.first_acked == 0:
-            self.first_acked = self.last_acked = number
-        elif number == self.last_acked + 1:
-            self.last_acked = number
-        else:
-            self.other_acks.append(number)
+        with cython.critical_section(self):
+            if self.first_acked == 0:
+                self.first_acked = self.last_acked = number
+            elif number == self.last_acked + 1:
+                self.last_acked = number
+            else:
+                self.other_acks.append(number)
         return self.flush_soon()
 
     @cython.final
     cdef int note_refusal(self, Message message, delay_ns) except -1:
-        self.refusals.append((message, delay_ns))
+        with cython.critical_section(self):
+            self.refusals.append((message, delay_ns))
         return self.flush_soon()
 
     @cython.final
     cdef int flush_soon(self) except -1:
-        if not self.awaits_flush:
-            self.awaits_flush = True
+        cdef bint is_first
+        with cython.critical_section(self):
+            is_first, self.awaits_flush = not self.awaits_flush, True
+        if is_first:
             if self.short_way is None or self.pump is None or not self.pump.at_pass_end(self):
                 self.keeper.flush_soon()
         return 0
@@ -216,25 +229,28 @@ cdef class GmdGate:
     @cython.final
     cdef bint flush_in_order(self) except? True:
         """Has the run of acknowledgements taken in the short way; returns False if the keeper has to."""
-        cdef uint64_t first = self.first_acked, last = self.last_acked
+        cdef uint64_t first, last
         cdef bint is_recorded
-        if first == 0 or self.short_way is None or self.other_acks or self.refusals:
-            return False
-        # Taken before the call, in which another thread may acknowledge more.
-        self.first_acked = self.last_acked = 0
-        self.awaits_flush = False
-        self.taken += last - first + 1
+        with cython.critical_section(self):
+            first, last = self.first_acked, self.last_acked
+            if first == 0 or self.short_way is None or self.other_acks or self.refusals:
+                return False
+            # Taken before the call, in which another thread may acknowledge more.
+            self.first_acked = self.last_acked = 0
+            self.awaits_flush = False
+            self.taken += last - first + 1
         is_recorded = self.short_way.acknowledge(first, last, self.next_number)
-        self.taken -= last - first + 1
-        if is_recorded:
-            return True
-        if self.first_acked == last + 1:
-            self.first_acked = first
-        elif self.first_acked == 0:
-            self.first_acked, self.last_acked = first, last
-        else:
-            self.other_acks.extend(range(first, last + 1))
-        self.awaits_flush = True
+        with cython.critical_section(self):
+            self.taken -= last - first + 1
+            if is_recorded:
+                return True
+            if self.first_acked == last + 1:
+                self.first_acked = first
+            elif self.first_acked == 0:
+                self.first_acked, self.last_acked = first, last
+            else:
+                self.other_acks.extend(range(first, last + 1))
+            self.awaits_flush = True
         return False
 
     cdef int pass_ends(self) except -1:

@@ -13,6 +13,7 @@ cdef class RecordHolder:
     cdef int hold(self, LeasedMessage message) except -1
     cdef int limit_leases(self) except -1
     cdef int own_leases(self) except -1
+    cdef bint forget(self, LeasedMessage message) except -1
     cdef bint release(self, LeasedMessage message) except -1
 
 cdef class LeasedMessage(Message):
@@ -21,4 +22,5 @@ cdef class LeasedMessage(Message):
     cdef list arrays                    # what ends the arrays that were made of it; None without any
 
     cdef int own_memory(self) except -1
+    cdef int make_own(self) except -1
     cdef int give_up(self) except -1

@@ -10,7 +10,7 @@ class RecordHolder:
     its own, at the same address where an application looks at it.
     """
 
-    # Any thread that holds the GIL may release a message: the position of the slot only grows.
+    # Any thread may release a message: the position of the slot only grows.
 
     ring: RingReader
     wakes_writer: bool

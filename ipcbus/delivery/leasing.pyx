@@ -1,12 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, auto_pickle=False
 """Messages that a thread which pulls looks at in the ring; the stub has the documentation."""
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 
 from ipcbus.delivery.received_message cimport KIND_REQUEST, Message
 from ipcbus.wire.array_form import LentArray
 from ringbuf.lending cimport end_view
-from ringbuf.ring cimport NOTHING_HELD, reader_show
+from ringbuf cimport _atomics
+from ringbuf.ring cimport NOTHING_HELD, reader_release
 
 
 cdef class RecordHolder:
@@ -16,36 +18,48 @@ cdef class RecordHolder:
     cdef int hold(self, LeasedMessage message) except -1:
         """Shows the current record as read only when this message is released."""
         message.holder, message.position = self, self.r.position
-        if not self.leased:
-            self.r.held = message.position
-        self.leased.append(message)
+        with cython.critical_section(self):
+            self.r.leases = True
+            if not self.leased:
+                self.r.held = message.position
+            self.leased.append(message)
         return 0
 
     cdef int limit_leases(self) except -1:
         """Gives messages memory of their own that hold back more than half of the ring."""
         cdef LeasedMessage oldest
-        while self.r.held != NOTHING_HELD:
-            oldest = <LeasedMessage>self.leased[0]
-            if 2 * (self.r.position - oldest.position) <= self.r.mask:
+        while _atomics.load_relaxed64(&self.r.held) != NOTHING_HELD:
+            with cython.critical_section(self):
+                oldest = <LeasedMessage>self.leased[0] if self.leased else None
+            if oldest is None or 2 * (self.r.position - oldest.position) <= self.r.mask:
                 break
             oldest.own_memory()
-            del self.leased[0]
-            self.r.held = (<LeasedMessage>self.leased[0]).position if self.leased else NOTHING_HELD
+            self.forget(oldest)
         return 0
+
+    cdef bint forget(self, LeasedMessage message) except -1:
+        """Holds nothing back for a message any more; returns False if another thread has done so."""
+        with cython.critical_section(self):
+            if message not in self.leased:
+                return False
+            self.leased.remove(message)
+            self.r.held = (<LeasedMessage>self.leased[0]).position if self.leased else NOTHING_HELD
+        return True
 
     cdef int own_leases(self) except -1:
         """Gives each leased message memory of its own, before the slot is given back or the process forks."""
-        while self.leased:
-            (<LeasedMessage>self.leased.pop()).own_memory()
+        cdef list leased
+        with cython.critical_section(self):
+            leased, self.leased = self.leased, []
+        for message in leased:
+            (<LeasedMessage>message).own_memory()
         if self.r != NULL:
             self.r.held = NOTHING_HELD
         return 0
 
     cdef bint release(self, LeasedMessage message) except -1:
         """Returns whether the source waits for an event, which the context has to send."""
-        self.leased.remove(message)
-        self.r.held = (<LeasedMessage>self.leased[0]).position if self.leased else NOTHING_HELD
-        if not self.detached and reader_show(self.r):
+        if self.forget(message) and not self.detached and reader_release(self.r):
             self.wakes_writer = True
         return self.wakes_writer
 
@@ -53,8 +67,13 @@ cdef class RecordHolder:
 cdef class LeasedMessage(Message):
     cdef int own_memory(self) except -1:
         """Makes the message independent of the ring; views that were made of it keep their address."""
+        with cython.critical_section(self):
+            self.make_own()
+        return 0
+
+    cdef int make_own(self) except -1:
         self.holder = None
-        if self.own is not None:
+        if self.own is not None or self.start == NULL:
             return 0
         if self.loan is not None and self.loan.settle():
             self.start = self.loan.start    # the pages there are its own now
@@ -65,8 +84,10 @@ cdef class LeasedMessage(Message):
 
     cdef int give_up(self) except -1:
         """Makes it a message like others, which owns its bytes."""
-        cdef RecordHolder holder = self.holder
-        self.own_memory()
+        cdef RecordHolder holder
+        with cython.critical_section(self):
+            holder = self.holder
+            self.make_own()
         if holder is not None:
             holder.release(self)
         return 0
@@ -74,21 +95,25 @@ cdef class LeasedMessage(Message):
     def array(self, shape, dtype):
         """The payload as a read-only array, until the end of the block."""
         lent = LentArray(self.view, shape, dtype, self.origin.topic)
-        if self.arrays is None:
-            self.arrays = []
-        self.arrays.append(lent)
+        with cython.critical_section(self):
+            if self.arrays is None:
+                self.arrays = []
+            self.arrays.append(lent)
         return lent.array
 
     def end(self):
-        cdef RecordHolder holder = self.holder
-        arrays, self.arrays = self.arrays, None
+        cdef RecordHolder holder
+        with cython.critical_section(self):
+            arrays, self.arrays = self.arrays, None
         for lent in arrays or ():
             lent.end()
-        if self.given_view is not None and self.loan is None:
-            end_view(<PyObject *>self.given_view)
-        self.release_view()
-        self.own, self.start, self.length = None, NULL, 0
-        self.lent, self.lender, self.holder = False, None, None
+        with cython.critical_section(self):
+            holder = self.holder
+            if self.given_view is not None and self.loan is None:
+                end_view(<PyObject *>self.given_view)
+            self.release_view()
+            self.own, self.start, self.length = None, NULL, 0
+            self.lent, self.lender, self.holder = False, None, None
         return holder is not None and holder.release(self)
 
 

@@ -26,6 +26,9 @@ class MessageQueue:
     def set_leases(self, leases: bool) -> int:
         """Says whether leases take the messages from now on, so that one is enough to fill the queue."""
 
+    def count_leasing(self, more: int) -> None:
+        """Changes how many wait for a message to lease."""
+
     def __len__(self) -> int:
         """Returns the number of messages and events that wait."""
 

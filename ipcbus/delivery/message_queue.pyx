@@ -115,15 +115,26 @@ cdef class MessageQueue:
         return message
 
     cpdef int set_leases(self, bint leases) except -1:
-        self.leases = leases
-        self.maximum = min(self.limit, 1) if leases else self.limit
+        with cython.critical_section(self):
+            self.leases = leases
+            self.maximum = min(self.limit, 1) if leases else self.limit
+        return 0
+
+    def count_leasing(self, int more):
+        with cython.critical_section(self):
+            self.leasing += more
+
+    cdef int set_in_place(self, LeasedMessage message) except -1:
+        with cython.critical_section(self):
+            before, self.in_place = self.in_place, message      # freed behind the section
         return 0
 
     @cython.final
     cdef int detach(self) except -1:
         """Gives the message in place to the thread that leases; for another thread it is made one like others."""
-        cdef LeasedMessage message = self.in_place
-        self.in_place = None
+        cdef LeasedMessage message
+        with cython.critical_section(self):
+            message, self.in_place = self.in_place, None
         if message is not None and self.lessee != PyThread_get_thread_ident():
             self.set_leases(False)
             message.give_up()
@@ -144,8 +155,11 @@ cdef class MessageQueue:
             self.count -= most
         if most < <size_t>len(taken):
             del taken[most:]
-        if self.in_place is not None and self.in_place in taken:
-            self.detach()
+        if self.in_place is not None:
+            with cython.critical_section(self):
+                in_place = self.in_place
+            if in_place is not None and in_place in taken:
+                self.detach()
         return taken
 
     @cython.final

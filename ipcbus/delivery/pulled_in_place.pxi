@@ -54,7 +54,7 @@ cdef bint lease_in_place(
     message.flags = flags_of(word)
     message.send_ticks, message.published_ticks = demux.sent_ticks(header, length, word), demux.published_ticks
     demux.hold(message)
-    sink.queue.in_place = message
+    sink.queue.set_in_place(message)
     sink.enqueue(message)
     demux.stop = True   # the next one waits in the ring for the next lease
     demux.blocked = not sink.queue.leasing  # and this one is the current record until then

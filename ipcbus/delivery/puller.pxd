@@ -10,7 +10,7 @@ cdef class Puller:
     cdef object rows_lock       # held by the thread whose array gets messages
     cdef bint acknowledges      # each pull acknowledges those before it, in Python
     cdef bint may_drive         # messages wait in this queue, not in an event queue
-    cdef public object _error   # a BaseException that the next call raises, in Python
+    cdef object error           # a BaseException that the next call raises, in Python
 
     cdef object take(self)
     cdef object wait_for_one(self, timeout)

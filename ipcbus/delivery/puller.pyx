@@ -7,6 +7,7 @@ from ipcbus.delivery.message_queue cimport MessageQueue
 from ipcbus.delivery.pump cimport Pump, read_timeout
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.errors import ClosedError
+from ringbuf.free_threads cimport share_methods
 
 # So few that the messages of a pass are in the nearest cache when they are taken.
 cdef long PASS_MESSAGES = 64
@@ -43,6 +44,16 @@ cdef class Puller:
         self.rows_lock, self.shorten = rows_lock, shorten
         self.may_drive = sink.pulls and sink.event_queue is None
         self.acknowledges = acknowledges
+
+    @property
+    def _error(self):
+        with cython.critical_section(self):
+            return self.error
+
+    @_error.setter
+    def _error(self, error):
+        with cython.critical_section(self):
+            before, self.error = self.error, error      # freed behind the section
 
     def receive(self, timeout=None):
         """Returns the next message or event.
@@ -169,7 +180,7 @@ cdef class Puller:
         if self.acknowledges:
             return self._take_into_acknowledging(array, timeout)
         if (
-            self._error is not None or not self.may_drive or sink.closed or self.pump.blocked or self.pump.must_stop()
+            self.error is not None or not self.may_drive or sink.closed or self.pump.blocked or self.pump.must_stop()
             or self.queue.count or not read_timeout(timeout, &seconds) or not self.rows_lock.acquire(False)
         ):
             return self._take_into_slowly(array, timeout, 0)
@@ -187,7 +198,7 @@ cdef class Puller:
                 sink.end_rows()
         finally:
             self.rows_lock.release()
-        if self._error is None and (left >= 0 or self.pump.attention or (filled == 0 and (sink.closed or self.queue.count))):
+        if self.error is None and (left >= 0 or self.pump.attention or (filled == 0 and (sink.closed or self.queue.count))):
             try:
                 return self._take_into_slowly(array, 0 if filled or left < 0 else left, filled)
             except BaseException as error:
@@ -204,7 +215,7 @@ cdef class Puller:
         """Drives until the queue has a message; returns the seconds left if Python has to go on, NaN to begin there."""
         cdef double seconds
         cdef long handled = 0
-        if self._error is not None or not self.may_drive or self.sink.closed or not read_timeout(timeout, &seconds):
+        if self.error is not None or not self.may_drive or self.sink.closed or not read_timeout(timeout, &seconds):
             return NAN
         seconds = self.pump.drive(seconds, self.sink, &handled, most)
         return NAN if self.sink.closed else seconds
@@ -231,3 +242,7 @@ cdef class Pulls:
             self.puller.shorten(error)
             raise error
         return message
+
+
+for each in (MessageQueue, Puller, Pump, Sink):
+    share_methods(each)

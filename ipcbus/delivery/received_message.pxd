@@ -49,6 +49,11 @@ cdef class Message:
     cdef object given_view      # the memoryview that `view` returned, if any
     cdef object fragment        # a FragmentInfo, or None
 
+    cdef bytes own_data(self)
+    cdef object make_view(self)
+    cdef object take_gate(self)
+    cdef object gate_now(self)
+    cdef bint withdraw(self, gate) except -1
     cdef object require_request(self)
     cdef int reset(self) except -1
     cdef Message copy(self)

@@ -17,6 +17,7 @@ from ipcbus.wire.properties cimport block_copy
 from ipcbus.wire.properties import unpack
 from ipcbus.wire.topic_places cimport count_of, first_of
 from ringbuf.clock cimport epoch_ns, ticks_of
+from ringbuf.free_threads cimport share_methods
 from ringbuf.lending cimport end_view
 
 cdef enum:
@@ -85,6 +86,11 @@ cdef class Message:
     @property
     def data(self):
         """The payload as a copy of its own; empty for an event."""
+        with cython.critical_section(self):
+            return self.own_data()
+
+    cdef bytes own_data(self):
+        """Returns its bytes as an object of its own; the caller is in a critical section of the message."""
         if self.own is None:
             if self.start == NULL:
                 raise ClosedError(
@@ -109,10 +115,14 @@ cdef class Message:
         Everywhere else the view is of the message's own bytes and stays valid: in every other form of receiving, on
         sessions that are source-paced or evict, and for a message with headers or in fragments.
         """
+        with cython.critical_section(self):
+            return self.make_view()
+
+    cdef object make_view(self):
         if self.given_view is None:
             if self.lent and self.lender is not None:
                 self.loan = self.lender.lend(self.start, self.length)
-            self.given_view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.data)
+            self.given_view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.own_data())
         return self.given_view
 
     def array(self, shape, dtype):
@@ -260,7 +270,7 @@ cdef class Message:
         thread may call it, also after the callback. A message that its receiver has not acknowledged when it is closed,
         or killed, comes again when a receiver of the same `gmd_name` is made; one of a share goes to another member.
         """
-        gate, self.gate = self.gate, None
+        gate = self.take_gate()
         if gate is not None:
             if self.ack_at_the_end is not None:
                 self.ack_at_the_end.cancel()
@@ -284,11 +294,30 @@ cdef class Message:
         self._refuse(<int64_t>(delay * 1e9) if delay else None)
 
     def _refuse(self, delay_ns):
-        gate, self.gate = self.gate, None
+        gate = self.take_gate()
         if gate is not None:
             if self.ack_at_the_end is not None:
                 self.ack_at_the_end.cancel()
             gate.refuse(self, delay_ns)
+
+    cdef object take_gate(self):
+        """Returns the gate to the thread that acknowledges or refuses the message first; None to all others."""
+        with cython.critical_section(self):
+            gate, self.gate = self.gate, None
+        return gate
+
+    cdef object gate_now(self):
+        with cython.critical_section(self):
+            return self.gate
+
+    cdef bint withdraw(self, gate) except -1:
+        """Takes the message from this gate; returns whether it still was there."""
+        cdef bint found
+        with cython.critical_section(self):
+            found = self.gate is gate
+            if found:
+                self.gate = None
+        return found
 
     def __reduce__(self):
         raise TypeError(
@@ -335,12 +364,13 @@ cdef class Message:
 
     cdef int detach(self) except -1:
         """Copies the bytes out of the ring, as the message is still in use after its callback."""
-        if self.own is None:
-            self.own = PyBytes_FromStringAndSize(self.start, self.length)
-        self.release_view()
-        self.start = NULL
-        self.lent = False
-        self.lender = None
+        with cython.critical_section(self):
+            if self.own is None:
+                self.own = PyBytes_FromStringAndSize(self.start, self.length)
+            self.release_view()
+            self.start = NULL
+            self.lent = False
+            self.lender = None
         return 0
 
     cdef int reset(self) except -1:
@@ -352,6 +382,7 @@ cdef class Message:
         return 0
 
     cdef int release_view(self) except -1:
+        # The caller is in a critical section of the message, or alone with it.
         if self.given_view is not None:
             if self.lent and self.lender is not None:
                 end_view(<PyObject *>self.given_view)
@@ -506,3 +537,6 @@ def given_up(Origin origin, uint64_t first, uint64_t last):
     cdef Message message = event(origin, KIND_GMD_FAILURE, -1, -1, first)
     message.gmd_number, message.has_sender = last, True
     return message
+
+
+share_methods(Message)

@@ -15,10 +15,10 @@ from ipcbus.wire._wire_layout cimport (
     TOPIC_MASK, RetainedHeader,
 )
 from ringbuf.clock cimport ticks_of
+from ringbuf.free_threads cimport is_sole
 from ringbuf.ring cimport aligned
 
 cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
     void Py_DECREF(PyObject *o) noexcept
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
@@ -174,7 +174,7 @@ cdef class RetransmittedFeed:
         if result == NULL:
             return sink.count_raised(message, self.demux.slow_path)
         Py_DECREF(result)
-        if Py_REFCNT(<PyObject *>message) == 1:
+        if is_sole(<PyObject *>message):
             if message.given_view is not None or message.own is not None:
                 message.reset()
             self.spare_message = message

@@ -14,16 +14,18 @@ cdef enum:
     GATE_DAMAGED = 8    # another program cut the shared memory short
     GATE_RESERVED = 4   # one thread sends, the others wait for `policy.released`
 
+# The lock of a session: what changes the open datagram, its gates or those of its sources is in a critical section of this
+# object. As with the interpreter's lock, a thread that waits lets others in.
 cdef class BatchWriter:
     cdef readonly RingWriter ring
     cdef Writer *w
     cdef object policy
-    cdef public object published           # called with the slots whose readers wait for a record
+    cdef object published           # called with the slots whose readers wait for a record
     cdef SlotDoorbells doorbells    # `published`, where it is compiled; else None
     cdef bint holds                 # `published` may wait until more records are published
     cdef uint64_t held              # the slots that it has not been called with for that reason
     cdef uint64_t told_at           # the position up to which it has been called
-    cdef public bint watched        # `published` is called for each record, also without such slots
+    cdef bint watched        # `published` is called for each record, also without such slots
     cdef uint64_t **publish_pairs         # pairs of words: publication copies the first word to the second
     cdef uint32_t publish_pair_count, topics_max
     cdef uint64_t record_number     # increases with each record
@@ -35,7 +37,7 @@ cdef class BatchWriter:
     cdef readonly uint64_t datagram_max
     cdef readonly int gate
     cdef readonly int explicit_batches          # number of open explicit batches
-    cdef object reserving_thread            # ident of the thread that GATE_RESERVED lets pass
+    cdef unsigned long reserving_thread            # ident of the thread that GATE_RESERVED lets pass; 0 without one
     cdef object reservation         # the open acquire() block
     cdef Lender lender              # lends parts of the ring
     cdef TopicLine *lines
@@ -54,10 +56,15 @@ cdef class BatchWriter:
     cdef double ns_per_tick(self) noexcept
     cdef int64_t age_ns(self, uint64_t now_ticks) noexcept
     cdef int explicit_batch_ended(self) except -1
+    cdef void count_explicit(self, int more) noexcept
     cdef int end_reservation(self, bint cancelled) except -1
     cdef void note_wait(self, uint64_t now) noexcept
     cdef void note_burst(self, uint64_t now) noexcept
     cdef int tell(self, uint64_t parked) except -1
+    cdef bint publish_open(self) except -1
+    cdef int64_t publish_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns) except? -3
+    cdef object put_infos(self, sources)
+    cdef int await_reservation(self, int64_t timeout_ns) except -1
     cdef int tell_held(self) except -1
 
 

@@ -19,14 +19,10 @@ class BatchWriter:
     gate: int
     explicit_batches: int
     infos_sent: int
-    published: Callable[[int], object]
-    """Called after a record was published that readers wait for, with the mask of their slots."""
-    watched: bool
-    """Whether `published` is called for each record, also without readers to wake."""
     """Topic sequence number infos that were sent."""
     timer_runs: bool
+    """Whether the timer of the batching interval runs."""
     timer_head: int
-    """Whether the timer of the batching interval runs; the layer above clears it when it stops the timer."""
 
     def __init__(
         self,
@@ -58,6 +54,12 @@ class BatchWriter:
 
     def flush(self) -> bool:
         """Publishes the open record without waiting; returns whether there was one."""
+
+    def watch(self, published: Callable[[int], object]) -> None:
+        """Has `published` called for each record from now on, also without readers to wake."""
+
+    def end_timer(self) -> bool:
+        """Notes that the timer of the batching interval has ended, unless a record is open; returns whether it has."""
 
     def flush_older(self, now_ticks: int, age_ns: int, explicit_ns: int = 0) -> int:
         """Publishes the open record if it is old enough.

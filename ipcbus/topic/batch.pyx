@@ -130,6 +130,12 @@ cdef class BatchWriter:
         return 1
 
     def flush(self):
+        with cython.critical_section(self):
+            return self.publish_open()
+
+    @cython.final
+    cdef bint publish_open(self) except -1:
+        """Publishes the open record unless it is empty or reserved; returns whether it did. The caller has the lock."""
         if self.gate & (GATE_RESERVED | GATE_FORKED) or not self.w.used:
             return False
         writer_drop_empty(self.w)
@@ -138,6 +144,21 @@ cdef class BatchWriter:
         batch_publish(self)
         return True
 
+    def watch(self, published):
+        with cython.critical_section(self):
+            before = self.published     # freed behind the section
+            self.published, self.watched = published, True
+
+    def end_timer(self):
+        with cython.critical_section(self):
+            self.timer_runs = self.w.used != 0
+            return not self.timer_runs
+
+    @cython.final
+    cdef void count_explicit(self, int more) noexcept:
+        with cython.critical_section(self):
+            self.explicit_batches += more
+
     @cython.final
     cdef int64_t age_ns(self, uint64_t now_ticks) noexcept:
         return <int64_t>(<double>(<int64_t>(now_ticks - self.w.open_ticks)) * self.ns_per_tick())
@@ -145,12 +166,18 @@ cdef class BatchWriter:
     @cython.final
     cdef int explicit_batch_ended(self) except -1:
         """Publishes an explicit batch at its end if it is old: the timer would wait for another interval."""
-        if not (self.explicit_batches or self.gate) and self.w.used and self.interval_ns:
-            if self.age_ns(writer_ticks(self.w)) >= self.interval_ns:
-                batch_publish(self)
+        with cython.critical_section(self):
+            if not (self.explicit_batches or self.gate) and self.w.used and self.interval_ns:
+                if self.age_ns(writer_ticks(self.w)) >= self.interval_ns:
+                    batch_publish(self)
         return 0
 
     def flush_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns=0):
+        with cython.critical_section(self):
+            return self.publish_older(now_ticks, age_ns, explicit_ns)
+
+    @cython.final
+    cdef int64_t publish_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns) except? -3:
         cdef int64_t age
         cdef bint held = self.explicit_batches != 0
         if not self.w.used or self.gate:
@@ -161,10 +188,15 @@ cdef class BatchWriter:
         if held and not (explicit_ns and age >= explicit_ns):
             # At its end a new datagram may begin, so the next check comes after an interval at the latest.
             return max(1, min(age_ns - age if age < age_ns else age_ns, explicit_ns - age if explicit_ns else age_ns))
-        self.flush()
+        self.publish_open()
         return -2 if held else -1
 
     def send_infos(self, sources):
+        with cython.critical_section(self):
+            return self.put_infos(sources)
+
+    @cython.final
+    cdef object put_infos(self, sources):
         cdef uint64_t before = self.infos_sent
         if self.gate or self.explicit_batches:
             return 0
@@ -177,18 +209,24 @@ cdef class BatchWriter:
         return self.infos_sent - before
 
     cdef int end_reservation(self, bint cancelled) except -1:
+        # The caller has the lock.
         self.gate &= ~GATE_RESERVED
-        self.reserving_thread = None
+        self.reserving_thread = 0
         self.reservation = None
         if cancelled:
             writer_drop_empty(self.w)
         return 0
 
     def finish_reservation(self, int64_t timeout_ns):
+        with cython.critical_section(self):
+            self.await_reservation(timeout_ns)
+
+    @cython.final
+    cdef int await_reservation(self, int64_t timeout_ns) except -1:
         cdef int64_t until = <int64_t>monotonic_ns + timeout_ns
         while self.gate & GATE_RESERVED and not self.gate & GATE_FORKED:
             if self.reserving_thread == PyThread_get_thread_ident():
-                return  # this thread leaves its own block after the close, without an error
+                return 0  # this thread leaves its own block after the close, without an error
             if self.reservation is not None and <int64_t>monotonic_ns >= until:
                 # The other thread continues to write, but not into the ring.
                 self.lender.replace_pages()
@@ -196,18 +234,21 @@ cdef class BatchWriter:
                 self.policy.released()
                 break
             self.policy.wait_for_release(True)
-        self.flush()
+        self.publish_open()
+        return 0
 
     def close(self):
-        self.gate |= GATE_CLOSED
+        with cython.critical_section(self):
+            self.gate |= GATE_CLOSED
 
     @property
     def damaged(self):
         return bool(self.gate & GATE_DAMAGED)
 
     def mark_damaged(self):
-        self.gate |= GATE_DAMAGED
+        with cython.critical_section(self):
+            self.gate |= GATE_DAMAGED
 
     def fork_child(self):
-        self.gate |= GATE_FORKED
+        self.gate |= GATE_FORKED    # a child has one thread
         self.lender.replace_pages()    # the child may be inside the block

@@ -36,9 +36,5 @@ def publish_old(batch: BatchWriter, now_ticks: int, interval_ns: int, explicit_n
         # The next datagram of a stream opens soon, and a timer that has to be started again wakes the driver.
         batch.timer_head = batch.ring.head
         return TimerResult(interval_ns, rest_ns == -2)
-    # The flag is cleared before the second check, so a send in between either sees the flag or is seen here.
-    batch.timer_runs = False
-    if not batch.ring.open_bytes:
-        return TimerResult(None, rest_ns == -2)
-    batch.timer_runs = True
-    return TimerResult(interval_ns, rest_ns == -2)
+    # A send meanwhile either finds that the timer has ended, or is found here.
+    return TimerResult(None if batch.end_timer() else interval_ns, rest_ns == -2)

@@ -14,27 +14,31 @@ cdef int mode_of(TopicSource source, delivery_mode, delivery_timeout, int64_t *t
 cdef int begin_guaranteed(TopicSource source, bint block) except -1:
     """Keeps guaranteed messages of other threads out, so that GMD numbers and topic numbers have one order."""
     cdef BatchWriter batch = source.batch
-    while True:
-        while batch.gate or source.gate:
-            source.pass_session_gate(block)
-            source.pass_gate(block)
-        if source.guaranteeing_thread is None:
-            break
-        if source.guaranteeing_thread == PyThread_get_thread_ident():
-            raise send_errors.sends_already(source.topic)
-        source.gmd_waiters += 1
-        try:
-            batch.policy.wait_for_release(block)
-        finally:
-            source.gmd_waiters -= 1
-    source.guaranteed_is_put = False
-    source.guaranteeing_thread = PyThread_get_thread_ident()
+    with cython.critical_section(batch):
+        while True:
+            while batch.gate or source.gate:
+                source.pass_session_gate(block)
+                source.pass_gate(block)
+            if source.guaranteeing_thread == 0:
+                break
+            if source.guaranteeing_thread == PyThread_get_thread_ident():
+                raise send_errors.sends_already(source.topic)
+            source.gmd_waiters += 1
+            try:
+                batch.policy.wait_for_release(block)
+            finally:
+                source.gmd_waiters -= 1
+        source.guaranteed_is_put = False
+        source.guaranteeing_thread = PyThread_get_thread_ident()
     return 0
 
 
 cdef inline int end_guaranteed(TopicSource source) except -1:
-    source.guaranteeing_thread = None
-    if source.gmd_waiters:
+    cdef bint waited
+    with cython.critical_section(source.batch):
+        source.guaranteeing_thread = 0
+        waited = source.gmd_waiters != 0
+    if waited:
         source.batch.policy.released()
     return 0
 

@@ -31,8 +31,9 @@ cdef class Retention:
     cdef readonly int64_t age_threshold_ns
     cdef const uint64_t *published_word     # of the source, or the next one
     cdef uint64_t own_published
-    cdef object owner                       # keeps the memory of the word
+    cdef object owner                       # keeps the memory of the word; its lock guards the messages
 
     cdef void attach(self, uint64_t number, double ns_per_tick, const uint64_t *published, object owner)
     cdef uint64_t end(self) noexcept
+    cdef object copy_entries(self, uint64_t first, uint64_t last, uint64_t bytes_max, bint epoch)
     cdef void set_clock(self, double ns_per_tick) noexcept

@@ -5,6 +5,8 @@ from libc.stdint cimport UINT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+cimport cython
+
 from ipcbus.wire._wire_layout cimport (
     FLAG_FRAGMENT, FLAG_STAMPED, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, RETAINED_HEADER_BYTES, TOPIC_BITS,
     FragmentHeader, MessageHeader, RetainedHeader,
@@ -216,6 +218,11 @@ cdef uint64_t place_up_to(const Block *block, uint64_t place, uint64_t end, uint
     return low
 
 
+cdef inline object lock_of(Retention retention):
+    """Returns the object in whose critical section the messages change: the batch of the source that sends them."""
+    return retention if retention.owner is None else retention.owner
+
+
 cdef class Retention:
     """The messages of one topic that a source retains, in private memory."""
     def __init__(self, uint64_t size_threshold, int64_t age_threshold_ns, uint64_t size_limit):
@@ -275,13 +282,15 @@ cdef class Retention:
 
     @property
     def memory(self):
-        cdef const Block *block = self.retained.oldest
+        cdef const Block *block
         cdef uint64_t total = 0
-        if self.retained.spare != NULL:
-            total = sizeof(Block) + self.retained.spare.size
-        while block != NULL:
-            total += sizeof(Block) + block.size
-            block = block.newer
+        with cython.critical_section(lock_of(self)):
+            block = self.retained.oldest
+            if self.retained.spare != NULL:
+                total = sizeof(Block) + self.retained.spare.size
+            while block != NULL:
+                total += sizeof(Block) + block.size
+                block = block.newer
         return total
 
     def put(self, uint64_t send_ticks, bytes message not None):
@@ -290,33 +299,43 @@ cdef class Retention:
             raise ValueError(f"a message of {len(message)} bytes does not have the length that its header says")
         if header.topic & <uint32_t>FLAG_FRAGMENT << TOPIC_BITS and header.length < FRAGMENT_HEADER_BYTES:
             raise ValueError(f"a fragment of {header.length} bytes has no fragment header")
-        retain(&self.retained, send_ticks, PyBytes_AS_STRING(message))
+        with cython.critical_section(lock_of(self)):
+            retain(&self.retained, send_ticks, PyBytes_AS_STRING(message))
 
     def expire(self, uint64_t now_ticks):
         if self.retained.age_ticks:
-            trim(&self.retained, now_ticks)
+            with cython.critical_section(lock_of(self)):
+                trim(&self.retained, now_ticks)
 
     def clear(self):
-        restart(&self.retained, self.retained.following)
+        with cython.critical_section(lock_of(self)):
+            restart(&self.retained, self.retained.following)
 
     def drop_below(self, uint64_t number):
-        while self.retained.oldest != NULL and self.retained.low < number:
-            drop_oldest(&self.retained)
+        with cython.critical_section(lock_of(self)):
+            while self.retained.oldest != NULL and self.retained.low < number:
+                drop_oldest(&self.retained)
 
     cdef uint64_t end(self) noexcept:
         """Returns the number after the highest one that it holds and that is published."""
         return min(self.retained.following, _atomics.load_relaxed64(self.published_word))
 
     def info(self, history=None, before=None):
-        cdef uint64_t following = self.end(), until = following
-        cdef uint64_t low = min(self.retained.low, following)
-        if before is not None and before < until:
-            until = max(<uint64_t>before, low)
-        if history is None or history >= until - low:
-            return low, following
-        return before_messages(&self.retained, until, history), following
+        cdef uint64_t following, until, low
+        with cython.critical_section(lock_of(self)):
+            until = following = self.end()
+            low = min(self.retained.low, following)
+            if before is not None and before < until:
+                until = max(<uint64_t>before, low)
+            if history is None or history >= until - low:
+                return low, following
+            return before_messages(&self.retained, until, history), following
 
     def read(self, uint64_t first, uint64_t last, uint64_t bytes_max, *, bint epoch=False):
+        with cython.critical_section(lock_of(self)):
+            return self.copy_entries(first, last, bytes_max, epoch)
+
+    cdef object copy_entries(self, uint64_t first, uint64_t last, uint64_t bytes_max, bint epoch):
         # Between here and the last copy no object is made that the garbage collector counts: collecting may let another
         # thread send, and a send may free blocks.
         cdef Retained *r = &self.retained

@@ -7,7 +7,6 @@ cdef class Reservation:
         cdef TopicSource source = self.source
         cdef BatchWriter batch = source.batch
         cdef uint64_t front = GUARANTEED_HEADER_BYTES * (self.mode != 0)
-        cdef char *place
         if self.length + front > source.message_max:
             raise send_errors.too_large_in_place(
                 source.topic, self.length, source.message_max, in_fragments=source.fragment_max != 0, front=front
@@ -15,29 +14,36 @@ cdef class Reservation:
         if self.mode:
             begin_guaranteed(source, True)
         try:
-            place = source.place(batch, self.length + front, True, True)
-            batch.gate |= GATE_RESERVED
-            batch.reserving_thread = PyThread_get_thread_ident()
-            batch.reservation = self
-            try:
-                self.loan = batch.lender.lend(place + MESSAGE_HEADER_BYTES + front, self.length)
-                if self.loan is None:
-                    self.private_memory = memoryview(bytearray(self.length))
-                self.view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.private_memory)
-            except BaseException:
-                batch.end_reservation(True)
-                batch.policy.released()
-                raise
+            with cython.critical_section(batch):
+                self.begin(batch, front)
         except BaseException:
             if self.mode:
                 end_guaranteed(source)
             raise
         return self.view
 
+    @cython.final
+    cdef int begin(self, BatchWriter batch, uint64_t front) except -1:
+        cdef char *place = self.source.place(batch, self.length + front, True, True)
+        batch.gate |= GATE_RESERVED
+        batch.reserving_thread = PyThread_get_thread_ident()
+        batch.reservation = self
+        try:
+            self.loan = batch.lender.lend(place + MESSAGE_HEADER_BYTES + front, self.length)
+            if self.loan is None:
+                self.private_memory = memoryview(bytearray(self.length))
+            self.view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.private_memory)
+        except BaseException:
+            batch.end_reservation(True)
+            batch.policy.released()
+            raise
+        return 0
+
     def __exit__(self, kind, error, trace):
         cdef TopicSource source = self.source
         try:
-            self.leave(kind is None)
+            with cython.critical_section(source.batch):
+                self.leave(kind is None)
         finally:
             if self.mode:
                 end_guaranteed(source)

@@ -31,7 +31,7 @@ cdef class TopicSource:
     cdef int gmd_waiters                 # threads that wait until that message is sent
     cdef int gmd_mode           # how a message is delivered that does not say how; 0: not guaranteed
     cdef int64_t gmd_timeout_ns
-    cdef object guaranteeing_thread      # ident of the thread that sends a guaranteed message; None without one
+    cdef unsigned long guaranteeing_thread      # ident of the thread that sends a guaranteed message; 0 without one
     cdef bint guaranteed_is_put          # that message is in the ring, with these numbers
     cdef uint64_t guaranteed_first, guaranteed_last
     cdef readonly uint64_t _guaranteed_numbers      # sequence numbers of all guaranteed messages
@@ -40,18 +40,12 @@ cdef class TopicSource:
     cdef int append_with_front(
         self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1
-    cdef int append_fragments(
-        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
-    ) except -1
-    cdef int put_fragments(
-        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
-    ) except -1
     cdef char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL
     cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own_gates, int own_batch_gates) except NULL
     cdef int wait_for_room(self, uint64_t need, bint block) except -1
     cdef int pass_session_gate(self, bint block) except -1
     cdef int pass_gate(self, bint block) except -1
-    cdef void count_fragment(self, bint last) noexcept
+    cdef bint put_info(self) except -1
     cdef void put(self, BatchWriter batch, char *place, uint64_t length, uint32_t flags, bint flush) noexcept
     cdef void write_header(self, char *place, uint64_t length, uint32_t flags, uint64_t sequence) noexcept
     cdef void count_messages(self, BatchWriter batch, uint32_t messages, uint64_t length, uint64_t need) noexcept
@@ -76,6 +70,7 @@ cdef class Reservation:
     cdef object view
     cdef uint64_t number                # the GMD number of a guaranteed message, once it is saved
 
+    cdef int begin(self, BatchWriter batch, uint64_t front) except -1
     cdef int leave(self, bint sends) except -1
     cdef int save(self, char *place) except -1
     cdef int send(self, char *place, uint64_t front) except -1

@@ -25,6 +25,7 @@ from ipcbus.wire.stamps cimport put_stamp, stride
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
 from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
+from ringbuf.free_threads cimport share_methods
 from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
 
 
@@ -60,7 +61,10 @@ cdef class TopicSource:
 
     @cython.final
     cdef inline char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL:
-        """Returns the place of a message of `length` bytes. Until `put`, no call may let another thread run."""
+        """Returns the place of a message of `length` bytes.
+
+        The caller is in a critical section of the batch. Until `put`, no call may let another thread run.
+        """
         # The batch is an argument, as in all calls for each message: a new reference would cost as much as the rest.
         cdef Writer *w = batch.w
         cdef uint64_t need = bytes_for(batch, length, flush)
@@ -186,12 +190,15 @@ cdef class TopicSource:
     cdef inline int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1:
         cdef BatchWriter batch = self.batch
         cdef char *place
-        if length > self.message_max:
-            return self.append_fragments(None, data, length, flags, flush, block)
-        place = self.place(batch, length, flush, block)
-        memcpy(place + MESSAGE_HEADER_BYTES, data, length)
-        self.put(batch, place, length, flags, flush)
-        return self.publish_if_complete(batch, flush)
+        with cython.critical_section(batch):
+            if length > self.message_max:
+                append_fragments(self, None, data, length, flags, flush, block)
+            else:
+                place = self.place(batch, length, flush, block)
+                memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+                self.put(batch, place, length, flags, flush)
+                self.publish_if_complete(batch, flush)
+        return 0
 
     @cython.final
     cdef int append_with_front(
@@ -201,100 +208,23 @@ cdef class TopicSource:
         cdef BatchWriter batch = self.batch
         cdef char *place
         length += PyBytes_GET_SIZE(front)
-        if length > self.message_max:
-            return self.append_fragments(front, data, length, flags, flush, block)
-        place = self.place(batch, length, flush, block)
-        copy_part(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
-        self.put(batch, place, length, flags, flush)
-        if flags & FLAG_GUARANTEED:
-            self.note_put(self.next_sequence - 1)
-        return self.publish_if_complete(batch, flush)
+        with cython.critical_section(batch):
+            if length > self.message_max:
+                append_fragments(self, front, data, length, flags, flush, block)
+            else:
+                place = self.place(batch, length, flush, block)
+                copy_part(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
+                self.put(batch, place, length, flags, flush)
+                if flags & FLAG_GUARANTEED:
+                    self.note_put(self.next_sequence - 1)
+                self.publish_if_complete(batch, flush)
+        return 0
 
     @cython.final
     cdef inline void note_put(self, uint64_t first) noexcept:
         """Notes that the guaranteed message just put has the numbers from `first` on."""
         self.guaranteed_first, self.guaranteed_last, self.guaranteed_is_put = first, self.next_sequence - 1, True
         self._guaranteed_numbers += self.next_sequence - first
-
-    @cython.final
-    cdef int append_fragments(
-        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
-    ) except -1:
-        """Sends a message as fragments: all of them, or none if it must not wait."""
-        cdef BatchWriter batch = self.batch
-        cdef uint64_t fragments
-        cdef bint exclusive
-        if self.fragment_max == 0 or length > MESSAGE_MAX:
-            raise send_errors.too_large(self.topic, length, self.message_max, in_fragments=self.fragment_max != 0)
-        fragments = (length + self.fragment_max - 1) // self.fragment_max
-        while True:
-            while batch.gate or self.gate:
-                self.pass_session_gate(block)
-                self.pass_gate(block)
-            exclusive = batch.policy.begin_fragments(
-                length + fragments * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.trailing_bytes), block, self
-            )
-            if not (batch.gate or self.gate):
-                break
-        self.gate |= SOURCE_FRAGMENTING
-        if exclusive:
-            # No other thread may take the room that was found.
-            batch.gate |= GATE_RESERVED
-            batch.reserving_thread = PyThread_get_thread_ident()
-        try:
-            self.put_fragments(front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if exclusive else 0)
-            return batch.tell_held()
-        finally:
-            batch.holds = False
-            self.gate &= ~SOURCE_FRAGMENTING
-            if exclusive:
-                batch.gate &= ~GATE_RESERVED
-                batch.reserving_thread = None
-            batch.policy.released()
-
-    @cython.final
-    cdef int put_fragments(
-        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
-    ) except -1:
-        cdef BatchWriter batch = self.batch
-        cdef uint64_t offset = 0, part_length, first = self.next_sequence
-        cdef FragmentHeader *header
-        cdef char *place
-        cdef bint last
-        while offset < length:
-            batch.holds = True
-            part_length = min(length - offset, self.fragment_max)
-            last = offset + part_length == length
-            # Members of a share can only work off a message that is complete, so SOURCE_HELD does not stop it half-way.
-            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + part_length, flush and last, True, SOURCE_FRAGMENTING | SOURCE_HELD, own_gates)
-            header = <FragmentHeader *>(place + MESSAGE_HEADER_BYTES)
-            header.first = first
-            header.offset = <uint32_t>offset
-            header.total = <uint32_t>length
-            copy_part(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, part_length)
-            offset += part_length
-            # `put` counts the bytes of each fragment; the bytes of the message count with the last one.
-            self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + part_length)
-            self.put(batch, place, FRAGMENT_HEADER_BYTES + part_length, flags, flush and last)
-            self.count_fragment(last)
-            if last and flags & FLAG_GUARANTEED:
-                self.note_put(first)
-            self.publish_if_complete(batch, flush and last)
-        return 0
-
-    @cython.final
-    cdef void count_fragment(self, bint last) noexcept:
-        """Counts the fragment just put, before its datagram is published; only the last one makes a message."""
-        cdef BatchWriter batch = self.batch
-        cdef Writer *w = batch.w
-        _atomics.store_relaxed64(&w.header.fragments_sent, w.header.fragments_sent + 1)
-        if last:
-            _atomics.store_relaxed32(&self.line.msgs_fragmented, self.line.msgs_fragmented + 1)
-            return
-        w.sent_messages -= 1  # publication adds one for each message header
-        _atomics.store_relaxed64(&self.line.continued_next, self.line.continued_next + 1)
-        batch.publish_pairs[batch.publish_pair_count] = &self.line.continued_next
-        batch.publish_pair_count += 1
 
     def send(
         self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True,
@@ -395,9 +325,10 @@ cdef class TopicSource:
     @cython.final
     cdef void set_explicit_batch(self, bint begins) noexcept:
         """Begins or ends this source's explicit batch."""
-        if begins != self.in_explicit_batch:
-            self.in_explicit_batch = begins
-            self.batch.explicit_batches += 1 if begins else -1
+        with cython.critical_section(self.batch):
+            if begins != self.in_explicit_batch:
+                self.in_explicit_batch = begins
+                self.batch.explicit_batches += 1 if begins else -1
 
     def send_many(
         self, messages, *, bint flush=False, bint block=True, delivery_mode=None, delivery_timeout=None
@@ -424,7 +355,7 @@ cdef class TopicSource:
         # With a minimum of 0 each message would be a datagram; if all messages are there, a datagram takes those that fit.
         cdef bint is_buffer = PyObject_CheckBuffer(messages)
         cdef bint at_once = self.batch.minimum_length == 0 and (is_buffer or isinstance(messages, (list, tuple)))
-        self.batch.explicit_batches += at_once
+        self.batch.count_explicit(at_once)
         try:
             if is_buffer:
                 send_errors.check_references(messages)
@@ -440,7 +371,7 @@ cdef class TopicSource:
                     self.send_in_mode(message, None, 0, False, block, mode, timeout_ns)
                     sent += 1
         finally:
-            self.batch.explicit_batches -= at_once
+            self.batch.count_explicit(-<int>at_once)
             if flush or at_once:
                 self.batch.flush()
         return sent
@@ -467,12 +398,15 @@ cdef class TopicSource:
             return rows
         i = 0
         while i < rows:
-            i += self.put_rows(data + i * length, length, rows - i, block)
+            with cython.critical_section(self.batch):
+                i += self.put_rows(data + i * length, length, rows - i, block)
         return rows
 
     @cython.final
     cdef Py_ssize_t put_rows(self, const char *data, uint64_t length, uint64_t rows, bint block) except -1:
         """Sends as many rows as fit into the open datagram, publishes it if it is complete, and returns their number.
+
+        The caller is in a critical section of the batch.
 
         All of them have the send time of the first one, as no other thread can run in between. If they begin the
         datagram, only the first one has a stamp, which is the datagram's; otherwise each has a stamp of that time.
@@ -545,23 +479,27 @@ cdef class TopicSource:
 
     @property
     def _guaranteeing(self):
-        return self.guaranteeing_thread is not None
+        return self.guaranteeing_thread != 0
 
     def _retain(self, Retention retention):
-        self.retention = retention
-        self.retained = NULL if retention is None else &retention.retained
-        if retention is not None:
-            retention.attach(self.next_sequence, self.batch.ns_per_tick(), &self.line.published, self.batch)
+        with cython.critical_section(self.batch):
+            before = self.retention     # freed behind the section
+            self.retention = retention
+            self.retained = NULL if retention is None else &retention.retained
+            if retention is not None:
+                retention.attach(self.next_sequence, self.batch.ns_per_tick(), &self.line.published, self.batch)
 
     def _hold(self, bint holds):
-        self.gate = self.gate | SOURCE_HELD if holds else self.gate & ~SOURCE_HELD
+        with cython.critical_section(self.batch):
+            self.gate = self.gate | SOURCE_HELD if holds else self.gate & ~SOURCE_HELD
 
     def _closed_error(self):
         return send_errors.closed(self.topic)
 
     def _refuse_sends(self):
         self.set_explicit_batch(False)
-        self.gate |= SOURCE_CLOSED
+        with cython.critical_section(self.batch):
+            self.gate |= SOURCE_CLOSED
 
     def _idle_ns(self, uint64_t now_ticks):
         if self.next_sequence == 0:
@@ -573,6 +511,12 @@ cdef class TopicSource:
         return <int64_t>(<double>(<int64_t>(now_ticks - since)) * self.batch.ns_per_tick())
 
     def _put_info(self):
+        with cython.critical_section(self.batch):
+            return self.put_info()
+
+    @cython.final
+    cdef bint put_info(self) except -1:
+        """Appends the next number of the topic for receivers; returns False if there is no room for more now."""
         cdef BatchWriter batch = self.batch
         cdef MessageHeader *header
         if self.gate:
@@ -596,5 +540,9 @@ cdef class TopicSource:
         return True
 
 
+include "fragmented_send.pxi"
 include "guaranteed_send.pxi"
 include "reservation.pxi"
+
+share_methods(TopicSource)
+share_methods(Reservation)

@@ -355,7 +355,7 @@ class SendingSession:
     def watch_published(self, on_published: Callable[[SendingSession], object]) -> None:
         """Has a function called for each record that is published from now on, by any thread inside a send."""
         self._on_published = on_published
-        self.batch.published, self.batch.watched = self.published, True
+        self.batch.watch(self.published)
 
     def notify(self, slot: int) -> None:
         """Wakes the context in a slot, asleep or not, because its slot has changed."""

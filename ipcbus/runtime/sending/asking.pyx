@@ -1,5 +1,6 @@
 # cython: language_level=3, embedsignature=True
 """The usual course of a request; the stub has the documentation."""
+cimport cython
 from cpython.method cimport PyMethod_Check
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
@@ -48,7 +49,8 @@ cdef class Request:
         if self._sent and self._on_end is None and self._on_response is not None:
             # No thread waits for its end.
             if self.requests.pending.end(self._number):
-                self._on_response = None
+                with cython.critical_section(self):
+                    before, self._on_response = self._on_response, None     # freed behind the section
             self.closed = True
         else:
             self.requests._end(self, None)
@@ -148,7 +150,8 @@ cdef class Asking(ResponseTaker):
         if origin is None:
             origin = self._origins[source] = Origin(source.topic, source.source)
         message = response(<Origin>origin, data, number)
-        on_response = request._on_response
+        with cython.critical_section(request):
+            on_response = request._on_response
         if on_response is None:
             if not request.closed:
                 request.queue = (message,)

@@ -23,7 +23,7 @@ cdef class ResponseCount:
     cdef public uint64_t sent
 
 cdef class PipeResponder(QuickResponder):
-    cdef public ResponseWriter _writer
+    cdef ResponseWriter writer
     cdef ResponseCount count
 
 cdef bint put_ack(

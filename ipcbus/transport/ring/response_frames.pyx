@@ -4,6 +4,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+cimport cython
+
 from ipcbus.delivery.pump cimport Pump
 from ipcbus.delivery.received_message cimport QuickResponder
 from ipcbus.transport.ring.frame_front cimport FRAME_HEADER, FrameFront
@@ -101,8 +103,21 @@ cdef class PipeResponder(QuickResponder):
         self.count = count
 
     cdef bint respond_now(self, uint64_t request, bytes data) except? True:
-        cdef ResponseWriter writer = self._writer   # another thread may replace it meanwhile
+        cdef ResponseWriter writer
+        with cython.critical_section(self):
+            writer = self.writer    # another thread may replace it meanwhile
         if writer is None or not writer.send_now(request, data):
             return False
-        self.count.sent += 1
+        with cython.critical_section(self.count):
+            self.count.sent += 1
         return True
+
+    @property
+    def _writer(self):
+        with cython.critical_section(self):
+            return self.writer
+
+    @_writer.setter
+    def _writer(self, ResponseWriter writer):
+        with cython.critical_section(self):
+            before, self.writer = self.writer, writer   # freed behind the section

@@ -26,6 +26,7 @@ cdef class DatagramFetcher:
     cdef Py_ssize_t charged(self) noexcept
     cdef Py_ssize_t arrived(self) noexcept
     cdef bint acknowledge(self)
+    cdef bint fetch_some(self) except -1
 
 cdef class RecordSender:
     cdef RingReader reader

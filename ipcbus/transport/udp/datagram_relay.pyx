@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """The usual case of datagrams; the stub has the documentation."""
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -95,19 +96,26 @@ cdef class DatagramFetcher:
         self.moved = Moved(0, 0, 0)
 
     def direct(self, RingWriter writer not None, uint64_t number, uint64_t trail_max, Py_ssize_t size_max, uint64_t room_min):
-        self.writer, self.number, self.trail_max = writer, number, trail_max
-        self.due, self.room_min = size_max, room_min
-        self.ack, self.acks = None, 0
+        with cython.critical_section(self):
+            before = self.writer    # freed behind the section
+            self.writer, self.number, self.trail_max = writer, number, trail_max
+            self.due, self.room_min = size_max, room_min
+            self.ack, self.acks = None, 0
 
     def acknowledge_by(
         self, bytes ack not None, Batched socket not None, RingReader reader not None, room, longest, share, step
     ):
         if not ACK_ROOM + 4 <= len(ack) <= ACK_BYTES:
             raise ValueError(f"an ACK without topics has {ACK_ROOM + 4} to {ACK_BYTES} bytes, not {len(ack)}")
-        self.ack, self.socket, self.reader = ack, socket, reader
-        self.promised, self.longest, self.share, self.step = room, longest, share, step
+        with cython.critical_section(self):
+            self.ack, self.socket, self.reader = ack, socket, reader
+            self.promised, self.longest, self.share, self.step = room, longest, share, step
 
     def fetch(self):
+        with cython.critical_section(self):
+            return self.fetch_some()
+
+    cdef bint fetch_some(self) except -1:
         cdef Batched arrivals = self.arrivals
         cdef int before = self.moved.count
         if self.writer is None or not self.writer.has_room(self.room_min):
@@ -119,7 +127,7 @@ cdef class DatagramFetcher:
         try:
             if arrivals.refill(READS):
                 if self.writer is None:
-                    return False  # while the interpreter lock was free, another thread has settled
+                    return False  # while this thread read, another one has settled
                 before = self.moved.count
                 move(
                     arrivals, self.writer, &self.sender, self.session_id, self.number + <uint64_t>before,
@@ -177,11 +185,13 @@ cdef class DatagramFetcher:
 
     def settle(self):
         cdef tuple acks = None, found
-        if self.acks:
-            acks = self.acks, self.promised - self.arrived(), self.charged() - self.charged_then
-        found = self.moved.count, self.moved.size, self.moved.longest, acks
-        self.writer, self.ack = None, None
-        self.moved, self.acks = Moved(0, 0, 0), 0
+        with cython.critical_section(self):
+            if self.acks:
+                acks = self.acks, self.promised - self.arrived(), self.charged() - self.charged_then
+            found = self.moved.count, self.moved.size, self.moved.longest, acks
+            before, self.writer = self.writer, None     # freed behind the section
+            self.ack = None
+            self.moved, self.acks = Moved(0, 0, 0), 0
         return found
 
     @property

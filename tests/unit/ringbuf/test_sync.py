@@ -14,7 +14,10 @@ import pytest
 from tests.unit.sources import ROOT, files, relative
 
 TABLE = ROOT / "ringbuf" / "_atomics.pxd"
-SAME = {"barrier": "membarrier", "fence": "fence_full", "store": "store_release", "load": "load_acquire", "or": "or_"}
+SAME = {
+    **{"barrier": "membarrier", "fence": "fence_full", "store": "store_release", "load": "load_acquire", "or": "or_"},
+    "raise_release": "store_release",
+}
 """Names in Python of what the table calls otherwise."""
 
 CALL = re.compile(r"(?:_atomics|_words|_lines|wake)\.(\w+?)(?:32|64)?\(|\b(barrier)\(")

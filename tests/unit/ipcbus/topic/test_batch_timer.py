@@ -10,6 +10,14 @@ import pytest
 from ipcbus.topic.batch_timer import TimerResult, publish_old
 
 
+class Batch(SimpleNamespace):
+    """What the timer knows of an open datagram."""
+
+    def end_timer(self) -> bool:
+        self.timer_runs = self.ring.open_bytes != 0
+        return not self.timer_runs
+
+
 @pytest.mark.parametrize(
     ("rest_ns", "open_bytes", "result", "runs"),
     [
@@ -30,7 +38,7 @@ def test_the_timer_runs_while_a_datagram_is_open(
         return rest_ns
 
     ring = SimpleNamespace(open_bytes=open_bytes, head=64)
-    batch: Any = SimpleNamespace(flush_older=flush_older, timer_runs=True, timer_head=64, ring=ring)
+    batch: Any = Batch(flush_older=flush_older, timer_runs=True, timer_head=64, ring=ring)
     assert publish_old(batch, 7, 1000, 5000) == result
     assert batch.timer_runs == runs
     assert asked == [(7, 1000, 5000)]
@@ -38,7 +46,7 @@ def test_the_timer_runs_while_a_datagram_is_open(
 
 def test_the_timer_of_a_stream_goes_on_until_an_interval_passes_without_a_datagram() -> None:
     ring = SimpleNamespace(open_bytes=0, head=64)
-    batch: Any = SimpleNamespace(flush_older=lambda *_: -1, timer_runs=True, timer_head=0, ring=ring)
+    batch: Any = Batch(flush_older=lambda *_: -1, timer_runs=True, timer_head=0, ring=ring)
     assert publish_old(batch, 7, 1000, 0) == TimerResult(1000, False)
     assert batch.timer_runs
     assert publish_old(batch, 7, 1000, 0) == TimerResult(None, False)
