@@ -18,6 +18,8 @@ class BuildPart(build_ext):
         part = int(os.environ.get("IPCBUS_BUILD_PART", "0"))
         parts = int(os.environ.get("IPCBUS_BUILD_PARTS", "1"))
         self.distribution.ext_modules = (self.distribution.ext_modules or [])[part::parts]
+        # No module relies on the interpreter's lock (docs/decisions/0044): importing one leaves it off.
+        self.cython_directives = {"freethreading_compatible": True}
 
     def run(self) -> None:
         """Builds them, unless an editable install finds them built: setuptools would compile all of them again."""

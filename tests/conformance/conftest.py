@@ -32,7 +32,7 @@ IN_ONE_MODE = (
 
 OVER_TCP = (
     *("test_batching", "test_content", "test_dropped", "test_ends", "test_fragments", "test_joining", "test_late_join"),
-    *("test_requests", "test_source_filtering", "test_wildcards"),
+    *("test_many_threads", "test_requests", "test_source_filtering", "test_wildcards"),
 )
 """Files whose tests run over TCP in the short form: the others say nothing of it that they do not say over UDP."""
 
