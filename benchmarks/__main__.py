@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks import groups, native, pages, peers, tables
+from benchmarks.thread_rows import APPLIES, NEEDS_NO_LOCK
 from benchmarks.udp_rows import HAS_ZMQ, UDP, WITHOUT_ZMQ
 from ipcbus import ConfigError
 
@@ -193,6 +194,8 @@ def _print(wanted: list[groups.Group], about: dict[str, str], figures: tables.Fi
         print(f"{key:9} {value}")
     if not HAS_ZMQ and any(row in UDP for group in wanted for row in group.rows):
         print(WITHOUT_ZMQ)
+    if not APPLIES and any(group.key == "threads" for group in wanted):
+        print(NEEDS_NO_LOCK)
     print("s: how many seconds a run takes, with the start of its processes\n")
     for group in wanted:
         print("\n".join(tables.text(group, figures)), end="\n\n")

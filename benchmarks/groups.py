@@ -19,6 +19,7 @@ from benchmarks.rows import FAN_OUT, LARGE_64, NATIVE, PARKED, THROUGHPUT, TRIPS
 from benchmarks.starting import STARTING
 from benchmarks.step_rows import STEPS
 from benchmarks.tcp_rows import TCP_RATES, TCP_TRIPS
+from benchmarks.thread_rows import THREADS
 from benchmarks.udp_rows import UDP
 from benchmarks.work_queue import WORK_QUEUES
 
@@ -62,6 +63,7 @@ BESIDE_PEERS: Final = [
 """With `--peers`."""
 OTHERS: Final = [
     *BESIDE_PEERS,
+    Group("threads", "Two threads that send, LBT-SMX, free-threaded Python", THREADS),
     Group("requests", "Requests and responses", REQUESTS),
     Group("queues", "A queue of objects between processes", QUEUES, "to multiprocessing.Queue"),
     Group("work-queues", "Jobs for workers", WORK_QUEUES, "to multiprocessing.Queue"),
@@ -83,7 +85,7 @@ def picked(text: str, groups: list[Group]) -> list[Group]:
     found = []
     for group in groups:
         rows = [row for row in group.rows if text in row.name or text in group.title or text in group.key]
-        if rows:
+        if rows or (not group.rows and text in (group.key, group.title)):
             found.append(Group(group.key, group.title, rows, group.note))
     return found
 

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import posix_ipc
-
 import ipcbus
 from benchmarks.pairs import run
 from benchmarks.rows import SMX, Row
@@ -93,8 +91,17 @@ def _message_queue() -> Any:  # noqa: ANN401
 
 
 def _open_message_queue(handle: str, role: str) -> Send | Receive:
+    import posix_ipc  # not before: it turns the lock of a free-threaded interpreter on
+
     queue = posix_ipc.MessageQueue(handle, posix_ipc.O_CREAT, max_messages=10, max_message_size=64)
     return queue.send if role == "send" else queue.receive  # type: ignore[no-any-return]
+
+
+def _unlink_message_queue(handle: str) -> None:
+    import posix_ipc
+
+    with contextlib.suppress(posix_ipc.Error, ValueError):
+        posix_ipc.unlink_message_queue(handle)
 
 
 def _zmq() -> Any:  # noqa: ANN401
@@ -312,8 +319,7 @@ def _measure(peer: Peer, parts: list[tuple[Part, int]], messages: int) -> list[F
     finally:
         for handle in (there, back):
             if isinstance(handle, str):
-                with contextlib.suppress(posix_ipc.Error, ValueError):
-                    posix_ipc.unlink_message_queue(handle)
+                _unlink_message_queue(handle)
                 Path(handle.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
