@@ -4,7 +4,7 @@ cdef class RetransmitWindow:
     cdef readonly uint64_t position, span, lead, trail, bytes
     cdef uint64_t size, limit, prefix
     cdef list held          # by number, modulo its length, which is a power of two
-    cdef list spares        # long datagrams of one length that have left
+    cdef list spares        # long datagrams of one length that have left; None where nothing asks for room
     cdef uint64_t *positions
     cdef int drop_oldest(self) except -1
     cdef int grow(self) except -1

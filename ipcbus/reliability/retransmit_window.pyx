@@ -23,7 +23,7 @@ cdef class RetransmitWindow:
     def __cinit__(self, uint64_t size, uint64_t limit, uint64_t prefix=0):
         self.size, self.limit, self.prefix = size, limit, prefix
         self.span = min(size, limit) if limit else size
-        self.held, self.spares = [None] * SLOTS_FIRST, []
+        self.held = [None] * SLOTS_FIRST
         self.positions = <uint64_t *>malloc(SLOTS_FIRST * sizeof(uint64_t))
         if self.positions == NULL:
             raise MemoryError()
@@ -63,13 +63,20 @@ cdef class RetransmitWindow:
         self.bytes -= <uint64_t>PyBytes_GET_SIZE(datagram) - self.prefix
         self.held[place] = None
         self.trail += 1
-        if PyBytes_GET_SIZE(datagram) >= SPARE_BYTES and len(self.spares) < SPARES_MAX and Py_REFCNT(datagram) == 1:
+        if (
+            self.spares is not None
+            and PyBytes_GET_SIZE(datagram) >= SPARE_BYTES
+            and len(self.spares) < SPARES_MAX
+            and Py_REFCNT(datagram) == 1
+        ):
             self.spares.append(datagram)
         return 0
 
     cdef bytes room_for(self, Py_ssize_t size):
         """Returns bytes that the caller fills before any other code sees them."""
         cdef bytes spare
+        if self.spares is None:
+            self.spares = []
         if size >= SPARE_BYTES and self.spares:
             spare = <bytes>self.spares.pop()
             if PyBytes_GET_SIZE(spare) == size:
@@ -109,6 +116,6 @@ cdef class RetransmitWindow:
             self.drop_oldest()
 
     def clear(self):
-        self.held = [None] * len(self.held)
+        self.held, self.spares = [None] * len(self.held), None
         self.bytes = 0
         self.trail = self.lead

@@ -68,7 +68,8 @@ class OwnRest:
     def __call__(self) -> OwnRest:
         """Sleeps, and delivers what has come unless the context is closed; returns itself.
 
-        While that is all that has come over the network, it goes on to spin and deliver, for 10 ms at most.
+        While that is all that has come over the network, it goes on to spin, sleep and deliver; after 2 ms
+        without a sleep it returns, as other sockets may wait.
         """
 
     def take(self) -> int:

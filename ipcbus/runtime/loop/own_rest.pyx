@@ -25,7 +25,8 @@ cdef enum:
     LONGEST_MS = 3600_000
 
 cdef uint64_t AWAITED = DESCRIPTOR | GUESTS | TASKS   # another thread or a task waits for what is delivered
-cdef double SLICE_NS = 1e7  # longest time between two turns of Python while messages come
+cdef double SLICE_NS = 2e6  # longest time between two turns of Python while messages come; other sockets wait meanwhile
+cdef double SLEEP_NS = 5e4  # after a shorter sleep another descriptor may still be readable
 
 
 def stand_by(Pump pump not None, int fd, uint64_t stand_back_ns, uint64_t longest_ns):
@@ -69,7 +70,9 @@ cdef class OwnRest:
         cdef bint looked = False, calm
         cdef uint64_t now
         cdef double ticks_of_ms = 1e6 / ns_per_tick()
-        cdef uint64_t end = read_ticks(clock_kind()) + <uint64_t>(<double>self.timeout_ms * ticks_of_ms), until
+        cdef uint64_t slice = <uint64_t>(SLICE_NS * ticks_of_ms / 1e6), a_sleep = <uint64_t>(SLEEP_NS * ticks_of_ms / 1e6)
+        cdef uint64_t until = read_ticks(clock_kind()) + slice, slept
+        cdef uint64_t end = until - slice + <uint64_t>(<double>self.timeout_ms * ticks_of_ms)
         self.handled = 0
         try:
             if self.answers is not None:
@@ -83,17 +86,19 @@ cdef class OwnRest:
                         _atomics.store_release64(&self.answers.sleeps, True)
                     with nogil:
                         count = self.sleep(fd, events)
+                    slept = read_ticks(clock_kind()) - now
                     if self.answers is not None:
                         looked = self.end_sleep(count)
                     elif self.linger is not None:
-                        self.linger.slept(read_ticks(clock_kind()) - now)
-                until = min(end, read_ticks(clock_kind()) + <uint64_t>(SLICE_NS * ticks_of_ms / 1e6))
+                        self.linger.slept(slept)
+                    if slept >= a_sleep:
+                        until = now + slept + slice
                 calm = False
-                while (count > 0 or looked) and (calm := self.deliver(events, count, until)):
+                while (count > 0 or looked) and (calm := self.deliver(events, count, min(end, until))):
                     # The next message may be as near, and a turn of Python takes longer than the way to it.
                     count = self.spin(fd, events) if self.linger is not None and self.handled else 0
                 now = read_ticks(clock_kind())
-                if looked or not calm or not self.fetched or now >= end:
+                if looked or not calm or not self.fetched or now >= min(end, until):
                     break
                 # Nothing has come that Python has to handle: the thread sleeps on, as armed as before.
                 self.fetched = False

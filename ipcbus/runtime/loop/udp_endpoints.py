@@ -427,7 +427,7 @@ class UdpEndpoints:
             following = self._turn_of(addressee, now_ns)
             if following is not None:
                 self._due_ns = min(self._due_ns, following)
-        full = self._full_receiver is not None
+        full = self._full_receiver is not None or any(stream.socket.is_paused for stream in self._streams)
         self._event_loop.pump.room_awaited = full or any(each.awaits_room for each in self._udp_receivers)
         self._look_for_news()
         return 0 if self._hurried else self._due_ns

@@ -84,7 +84,7 @@ class DatagramFetcher:
         """
 
     def fetch(self) -> bool:
-        """Moves what has come; returns whether anything has come, and nothing else than what was moved."""
+        """Moves what has come; returns whether something was moved, and the state machine has nothing to do now."""
 
     def settle(self) -> tuple[int, int, int, tuple[int, int, int] | None]:
         """Ends that `fetch` moves datagrams and sends ACKs.

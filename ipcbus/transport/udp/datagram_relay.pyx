@@ -135,9 +135,9 @@ cdef class DatagramFetcher:
                 )
         finally:
             arrivals.leave()
-        if self.charged() >= self.due:
-            # At once, as the source may wait for it; where that fails, the next call leaves it to the state machine.
-            self.acknowledge()
+        # At once, as the source may wait for it; where that fails, the state machine has to know.
+        if self.charged() >= self.due and not self.acknowledge():
+            return False
         return self.moved.count != before and arrivals.first == arrivals.count
 
     cdef Py_ssize_t charged(self) noexcept:

@@ -201,12 +201,13 @@ class UdpReceiver:
         expected = receiver.expected
         if expected is not None:
             _, number, trail_max = expected
-            step, port = self._room_window // 4, self._session_sockets[0]
-            self._fetcher.direct(self._channel.writer, number, trail_max, step - self._untold, WINDOW // 2)
-            ack, sender = receiver.plain_ack, port.direct if isinstance(port, SessionSocket) else None
-            if ack is not None and sender is not None and step > 0 and not self.spare:
-                room, share = receiver.told_room, self._room_window
-                self._fetcher.acknowledge_by(ack, sender, self.reader, room, self._longest_packet, share, step)
+            sockets = cast("tuple[SessionSocket, ...]", self._session_sockets)
+            share = min(self._room_window, sockets[-1].share)  # smaller when another session has joined the socket
+            self._fetcher.direct(self._channel.writer, number, trail_max, share // 4 - self._untold, WINDOW // 2)
+            ack, sender = receiver.plain_ack, sockets[0].direct
+            if ack is not None and sender is not None and share > 4 and not self.spare:
+                room = receiver.told_room
+                self._fetcher.acknowledge_by(ack, sender, self.reader, room, self._longest_packet, share, share // 4)
             self._fetches = True
 
     def _listen(self) -> None:

@@ -232,6 +232,20 @@ def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(woken: Wo
     assert (rest().take(), rest.fetched, len(calls)) == (4, False, 4)
 
 
+@pytest.mark.parametrize("lingers", [False, True])
+def test_a_rest_ends_though_messages_come_without_end(woken: Woken, lingers: bool) -> None:
+    assert woken.pump.take()
+
+    def fetch() -> bool:
+        woken.source.send(b"", flush=True)
+        return True
+
+    linger = Linger(1 << 40, 1 << 40) if lingers else None
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, linger)
+    rest.fetch_first(woken.bell, fetch)  # it stays readable, as another socket behind it may be the one
+    assert rest().take() > 0
+
+
 def test_a_rest_fetches_only_from_the_network(woken: Woken) -> None:
     rest = Fetching(woken, [], readable=False).rest()
     assert (rest.take(), rest.fetched) == (1, False)
