@@ -244,7 +244,7 @@ def test_a_source_is_closed_during_acquire(bus: Bus, leaves: str) -> None:
 @one_mode
 @counts
 def test_late_join_reads_what_threads_send(bus: Bus, count: int) -> None:
-    source = bus.source("t", late_join=1, retransmit_retention_size_limit=1 << 26)
+    source = bus.source("t", late_join=1, retransmit_retention_size_limit=1 << 30)
     books = [Book() for _ in range(3)]
 
     def work(number: int) -> None:
