@@ -1,9 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """The retransmit window: slots by number; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.ref cimport Py_REFCNT
+from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
+
+from ringbuf.free_threads cimport is_sole
 
 from ipcbus.wire import udp_packets
 
@@ -67,7 +69,7 @@ cdef class RetransmitWindow:
             self.spares is not None
             and PyBytes_GET_SIZE(datagram) >= SPARE_BYTES
             and len(self.spares) < SPARES_MAX
-            and Py_REFCNT(datagram) == 1
+            and is_sole(<PyObject *>datagram)
         ):
             self.spares.append(datagram)
         return 0

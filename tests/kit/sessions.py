@@ -18,6 +18,7 @@ from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
     from ipcbus import Message
+    from ipcbus.delivery.pump import Pump
 
 SMALL = {"transport_lbtipc_transmission_window_size": 65536, "transport_lbtipc_maximum_topics_per_transport": 5}
 SOURCE_PACED = {**SMALL, "transport_lbtipc_behavior": "source_paced"}
@@ -98,3 +99,13 @@ class Pair:
         for session in self.receiving:
             session.leave()
         self.sending.close()
+
+
+def received(domain: str, pump: Pump) -> tuple[Pair, ReceivingSession, TopicSource]:
+    """A pair with a session that the pump watches, and a source whose messages a receiver of the session gets."""
+    pair = Pair(domain)
+    session = pair.join()
+    source, advert = pair.topic("t")
+    pair.receive(session, advert, pair.sink())
+    pump.watch([session.demux])
+    return pair, session, source

@@ -23,6 +23,8 @@ STAND_BACK_NS = 2_000_000
 """Time in ns for which the context's own thread stands back after a guest has driven."""
 _LONG_DRIVE_NS = 20_000_000
 """Time in ns after which a guest that drives, and has not stopped once, is taken to sleep."""
+_FOR_OTHERS_S = 0.0001
+"""Time in seconds for which the context's own thread leaves the lock to threads that wait for it."""
 _LOOK_AGAIN_S = 0.05
 """Time in seconds after which a thread that waits for the lock interrupts the driver again."""
 
@@ -259,14 +261,17 @@ class DriverLock:
             if self.closing:
                 return False
             rest = STAND_BACK_NS - self.pump.ns_since_guest()
-            if rest <= 0 and not (self._urgent or self._guests):
-                return self.pump.take()
-            self._stands_by = rest > 0
+            if rest <= 0:
+                if not (self._urgent or self._guests):
+                    return self.pump.take()
+                self._own_turn.wait(_FOR_OTHERS_S)
+                return False
+            self._stands_by = True
         # Without the interpreter: a thread that pulls in a loop would have to share it with this one every 2 ms.
-        timed_out = rest > 0 and stand_by(self.pump, self._kick_fds[-1], STAND_BACK_NS, _LONG_DRIVE_NS)
+        timed_out = stand_by(self.pump, self._kick_fds[-1], STAND_BACK_NS, _LONG_DRIVE_NS)
         with self._changed:
-            if not timed_out and (self._stands_by or rest <= 0):  # the kick was for another thread
-                self._own_turn.wait(max(rest, 100_000) / 1e9)
+            if self._stands_by and not timed_out:  # the kick was for another thread
+                self._own_turn.wait(max(rest / 1e9, _FOR_OTHERS_S))
             self._stands_by = False
         return False
 

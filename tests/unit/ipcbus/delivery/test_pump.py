@@ -17,25 +17,13 @@ from ringbuf.layout import control_view
 from ringbuf.memory import Mapping
 from ringbuf.shared_words import SharedWords
 from tests.kit.bus import GIVE_UP_S
-from tests.kit.sessions import Pair
+from tests.kit.sessions import Pair, received
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.topic.topic_source import TopicSource
-    from ipcbus.transport.receiving_session import ReceivingSession
 
 MESSAGES = 600
-
-
-def received(domain: str, pump: Pump) -> tuple[Pair, ReceivingSession, TopicSource]:
-    """A pair with a session that the pump watches, and a source whose messages a receiver of the session gets."""
-    pair = Pair(domain)
-    session = pair.join()
-    source, advert = pair.topic("t")
-    pair.receive(session, advert, pair.sink())
-    pump.watch([session.demux])
-    return pair, session, source
 
 
 def test_messages_that_no_receiver_wants_leave_the_ring_as_fast_as_others(domain: str) -> None:

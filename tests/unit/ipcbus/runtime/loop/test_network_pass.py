@@ -8,7 +8,7 @@ import pytest
 
 from ipcbus.delivery.pump import URGENT, Pump
 from ipcbus.runtime.loop.network_pass import deliver_fetched
-from tests.kit.sessions import Pair
+from tests.kit.sessions import received
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +21,7 @@ class Fetching:
 
     def __init__(self, domain: str) -> None:
         self.pump = Pump()
-        self.pair = Pair(domain)
-        session = self.pair.join()
-        self.source, advert = self.pair.topic("t")
-        self.pair.receive(session, advert, self.pair.sink())
-        self.pump.watch([session.demux])
+        self.pair, _, self.source = received(domain, self.pump)
         assert self.pump.take()
         self.left = 3
 

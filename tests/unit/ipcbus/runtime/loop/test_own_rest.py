@@ -18,7 +18,7 @@ from ringbuf import liveness, segment
 from ringbuf.answer_wait import AnswerWait
 from ringbuf.held_locks import HeldLocks
 from ringbuf.slot_doorbells import SlotDoorbells
-from tests.kit.sessions import Pair
+from tests.kit.sessions import received
 from tests.rings.channels import joined, owned
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ class Woken:
 
     def __init__(self, domain: str) -> None:
         self.pump = Pump()
-        self.pair = Pair(domain)
-        session = self.pair.join()
-        self.source, advert = self.pair.topic("t")
-        self.pair.receive(session, advert, self.pair.sink())
-        self.pump.watch([session.demux])
+        self.pair, _, self.source = received(domain, self.pump)
         self.source.send(b"", flush=True)
         self.epoll = select.epoll()
         self.bell = os.eventfd(1)
