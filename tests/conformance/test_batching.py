@@ -145,7 +145,8 @@ def test_an_explicit_batch_without_an_end_is_published_after_its_interval(
         (session,) = stats.take_snapshot(bus.domain).sessions
         return session.counters["batches_timed_out"]
 
-    bus.until(lambda: timed_out() == 3, "counted")
+    # If 5 ms pass between the two sends of a batch, both are published by the timer, and both publications count.
+    bus.until(lambda: 3 <= timed_out() <= 6, "counted")
     (record,) = [record for record in caplog.records if "explicit_batching_interval" in record.getMessage()]
     assert one.source in record.getMessage()
 
