@@ -96,14 +96,26 @@ class Credit:
 
     def allows(self, size: int) -> bool:
         """Returns whether a datagram of `size` bytes may be sent now; if not, `slowest` is the client that hinders."""
-        window = self._window
-        end = window.position + size + CHARGE
+        end = self._window.position + size + CHARGE
         if end <= self.limit and self._changes == self._clients.changes:
             return True
+        slowest = self.renew(size)
+        if end <= self.limit:
+            self.slowest = None
+            return True
+        self.slowest = slowest
+        return False
+
+    def renew(self, size: int = 0) -> Client | None:
+        """Finds out up to where the source may send, with a datagram of `size` bytes next.
+
+        Returns:
+            The client that keeps the source from sending more; None without any.
+        """
         self._changes = self._clients.changes
         following = self._following
         found, slowest = following.worst, None
-        span = max(window.span, size + CHARGE)
+        span = max(self._window.span, size + CHARGE)
         for client in self._clients.registered:
             if not following.includes(client):
                 continue
@@ -112,12 +124,8 @@ class Credit:
                 limit = min(limit, client.path.limit)
             if following.prefers(limit, found):
                 found, slowest = limit, client
-        self.limit = found = found if slowest is not None else UNLIMITED
-        if end <= found:
-            self.slowest = None
-            return True
-        self.slowest = slowest
-        return False
+        self.limit = found if slowest is not None else UNLIMITED
+        return slowest
 
     @property
     def known_limit(self) -> int:

@@ -130,6 +130,11 @@ class ReliableSender(SessionSender):
             return 0
         return self._send_state.open_until
 
+    def renew_limit(self) -> None:
+        """Brings `open_until` up to date with what clients have said; otherwise that is left until it is reached."""
+        if self._send_state.credit is not None and not self.blocked:
+            self._send_state.credit.renew()
+
     @property
     def window(self) -> RetransmitWindow:
         """The datagrams that can be sent again, each behind DATA_BODY."""

@@ -90,7 +90,7 @@ class EventLoop(DriverLock):
         except BaseException:
             self._close_kick_fds()
             raise
-        self._rests = rests.Rests(self._epoll, self._kick_fds[0], linger_ns)
+        self._rests = rests.Rests(self._epoll, self._kick_fds[0], bell.fd, linger_ns)
         self.answers = self._rests.answers
         self._timer_fd = -1
         self._shown = False

@@ -56,7 +56,7 @@ class LoopTasks(Protocol):
     def lives(self, due_ns: int) -> Lives | None:
         """Returns what stands for the timers at `due_ns` while the context sleeps; None if they have to run then."""
 
-    def first_fetch(self) -> Callable[[], bool] | None:
+    def first_fetch(self) -> Callable[[], int] | None:
         """Returns what `read_first` calls; None where there is no such session."""
 
     def read_first(self) -> bool:

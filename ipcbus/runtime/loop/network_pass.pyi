@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ipcbus.delivery.pump import Pump
 
-def deliver_fetched(pump: Pump, fetch: Callable[[], bool], longest_ns: int, once: bool) -> int:
+def deliver_fetched(pump: Pump, fetch: Callable[[], int], longest_ns: int, once: bool) -> int:
     """Delivers what comes, as long as each read brings datagrams of this session and nothing else.
 
     Args:

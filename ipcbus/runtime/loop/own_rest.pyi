@@ -54,12 +54,14 @@ class OwnRest:
             every_s: seconds between two looks.
         """
 
-    def fetch_first(self, network_fd: int, fetch: Callable[[], bool] | None) -> None:
+    def fetch_first(self, network_fd: int, fetch: Callable[[], int] | None, others: tuple[int, ...] = ()) -> None:
         """Fetches what has come over the network before a delivery.
 
         Args:
             network_fd: the descriptor that is readable then.
-            fetch: what fetches; it returns whether that was all that has come.
+            fetch: what fetches, as `DatagramFetcher.fetch` does; it may also return LEFT: then the network is not
+                looked at for 500 us.
+            others: at most two descriptors that end these 500 us.
         """
 
     def await_answers(self, answers: AnswerWait) -> None:

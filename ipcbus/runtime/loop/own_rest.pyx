@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from ipcbus.delivery.linger cimport Linger
 from ipcbus.delivery.pump cimport Pump
 from ipcbus.delivery.pump import DESCRIPTOR, GUESTS, TASKS
+from ipcbus.transport.udp.datagram_relay cimport FETCH_CAME, FETCH_HAS_MORE, FETCH_LEFT, FETCH_NOTHING
 from ringbuf cimport _atomics
 from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
@@ -12,21 +13,30 @@ from ringbuf.held_locks cimport HeldLocks
 
 cdef extern from * nogil:
     """
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <poll.h>
+#include <time.h>
     """
     struct pollfd:
         int fd
         short events
     enum: POLLIN
     int poll(pollfd *fds, unsigned long count, int timeout_ms)
+    struct timespec:
+        long tv_sec, tv_nsec
+    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *mask)
 
 cdef enum:
     EVENTS_MAX = 8
+    OTHERS_MAX = 2
     LONGEST_MS = 3600_000
 
 cdef uint64_t AWAITED = DESCRIPTOR | GUESTS | TASKS   # another thread or a task waits for what is delivered
 cdef double SLICE_NS = 2e6  # longest time between two turns of Python while messages come; other sockets wait meanwhile
 cdef double SLEEP_NS = 5e4  # after a shorter sleep another descriptor may still be readable
+cdef long STAND_BACK_NS = 500_000   # time in which a thread that publishes takes what comes over the network itself
 
 
 def stand_by(Pump pump not None, int fd, uint64_t stand_back_ns, uint64_t longest_ns):
@@ -58,8 +68,12 @@ cdef class OwnRest:
     def look_at(self, HeldLocks locks not None, double first_s, double every_s):
         self.locks, self.look_ms, self.look_every_ms = locks, in_ms(first_s), in_ms(every_s)
 
-    def fetch_first(self, int network_fd, fetch):
+    def fetch_first(self, int network_fd, fetch, tuple others=()):
+        cdef int i
         self.network_fd, self.fetch = network_fd, fetch
+        self.others_count = min(len(others), OTHERS_MAX)
+        for i in range(self.others_count):
+            self.others[i] = others[i]
 
     def await_answers(self, AnswerWait answers not None):
         self.answers = answers
@@ -140,6 +154,11 @@ cdef class OwnRest:
     cdef int sleep(self, int fd, epoll_event *events) noexcept nogil:
         """Sleeps, and meanwhile looks at the locks; returns how many descriptors are readable."""
         cdef int count, left_ms = self.timeout_ms, look_ms = self.look_ms
+        if self.stands_back:
+            self.stand_back()
+            count = epoll_wait(fd, events, EVENTS_MAX, 0)
+            if count:
+                return count
         while self.locks is not None and look_ms < left_ms:
             count = epoll_wait(fd, events, EVENTS_MAX, look_ms)
             if count or not self.locks.are_held():
@@ -148,12 +167,26 @@ cdef class OwnRest:
             look_ms = self.look_every_ms
         return epoll_wait(fd, events, EVENTS_MAX, left_ms)
 
+    cdef void stand_back(self) noexcept nogil:
+        """Sleeps for a moment, however much comes over the network."""
+        cdef pollfd watched[OTHERS_MAX]
+        cdef timespec longest
+        cdef int i
+        self.stands_back = False
+        if self.timeout_ms == 0:
+            return
+        for i in range(self.others_count):
+            watched[i].fd, watched[i].events = self.others[i], POLLIN
+        longest.tv_sec, longest.tv_nsec = 0, STAND_BACK_NS
+        ppoll(watched, <unsigned long>self.others_count, &longest, NULL)
+
     cdef bint deliver(self, epoll_event *events, int count, uint64_t until) except -1:
         """Delivers what has come; returns whether there is nothing more to do for now, until this time."""
         cdef Pump pump = self.pump()
         cdef uint64_t now
         cdef long handled
         cdef int i
+        cdef int came = FETCH_NOTHING
         self.fetched = False
         if pump is None or not pump.may_deliver():
             return False
@@ -161,15 +194,21 @@ cdef class OwnRest:
             _atomics.store_relaxed64(&self.answers.rung_at, 0)  # the answer has come, or no spin was long enough
         for i in range(count if self.fetch is not None else 0):
             if events[i].data.fd == self.network_fd:
-                self.fetched = self.fetch()
+                came = self.fetch()
+                self.stands_back = came == FETCH_LEFT
+                # Where nothing has come, another socket is readable.
+                self.fetched = came == FETCH_CAME or self.stands_back
         while True:
             now = read_ticks(clock_kind())
             handled = pump.loop(now, now, 0, True, 0)
             self.handled += handled
             if not self.fetched or now >= until or pump.must_stop() or pump.wants(AWAITED):
                 return False
-            if handled == 0:
+            if handled == 0 and came != FETCH_CAME:
                 return count == 1
+            # More may have come meanwhile, and a source may wait for an ACK.
+            came = self.fetch() if not self.stands_back else FETCH_LEFT
+            self.fetched = came != FETCH_HAS_MORE
 
     cdef int spin(self, int fd, epoll_event *events):
         """Looks at the descriptors for a moment, where that pays; returns how many are readable."""

@@ -30,15 +30,16 @@ _LONGEST_SPIN_NS = 100_000_000
 class Rests:
     """Makes the rests of a thread that has the driver lock."""
 
-    def __init__(self, epoll: select.epoll, kick_fd: int, linger_ns: int) -> None:
+    def __init__(self, epoll: select.epoll, kick_fd: int, bell_fd: int, linger_ns: int) -> None:
         """Begins without experience.
 
         Args:
             epoll: what wakes the thread.
             kick_fd: an eventfd that `epoll` watches.
+            bell_fd: the doorbell of the context, which `epoll` watches, too.
             linger_ns: the longest spin before a sleep.
         """
-        self._epoll = epoll
+        self._epoll, self._others = epoll, (kick_fd, bell_fd)
         self._answer_linger, self._network_linger = (
             Linger(int(linger_ns / clock.tick_ns()), int(sleep_ns / clock.tick_ns()))
             for sleep_ns in (_SLEEP_NS, _NETWORK_SLEEP_NS)
@@ -46,10 +47,10 @@ class Rests:
         self.answers = AnswerWait(kick_fd)
         """Learns from the sources of the context when they wake another one."""
 
-    def network(self, pump: Pump, seconds: float, network_fd: int, fetch: Callable[[], bool] | None) -> OwnRest:
+    def network(self, pump: Pump, seconds: float, network_fd: int, fetch: Callable[[], int] | None) -> OwnRest:
         """Returns a rest of a context with sessions over the network; the arguments are those of `OwnRest`."""
         rest = OwnRest(weakref.ref(pump), self._epoll, seconds, self._network_linger)
-        rest.fetch_first(network_fd, fetch)
+        rest.fetch_first(network_fd, fetch, self._others)
         return rest
 
     def rings(self, pump: Pump, now_ns: int, seconds: float, lives: Lives | None) -> OwnRest:

@@ -24,6 +24,7 @@ from ipcbus.transport.tcp.tcp_plan import receiver_port, stream_receiver_setting
 from ipcbus.transport.tcp.tcp_receiver import TcpReceiver
 from ipcbus.transport.tcp.tcp_sender import TcpSender
 from ipcbus.transport.udp import datagram_socket, network_interface
+from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT
 from ipcbus.transport.udp.loss_injection import from_environment
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_settings
@@ -85,9 +86,9 @@ class _Listener:
     context_lives: Callable[[int], bool | None]
 
 
-def _take_acks(endpoints: weakref.ref[UdpEndpoints]) -> bool:
+def _take_acks(endpoints: weakref.ref[UdpEndpoints]) -> int:
     found = endpoints()
-    return found is not None and found.take_acks()
+    return found.take_acks() if found is not None else HAS_MORE
 
 
 def _tls(options: ContextOptions) -> Tls | None:
@@ -366,15 +367,15 @@ class UdpEndpoints:
 
     # ------------------------------------------------------------------ driving
 
-    def first_fetch(self) -> Callable[[], bool] | None:
+    def first_fetch(self) -> Callable[[], int] | None:
         """Returns what reads the session that was read last; None without any. It does not keep the context alive."""
         if self._latest is not None:
             return self._latest.first_fetch
         return functools.partial(_take_acks, weakref.ref(self)) if self._latest_sender is not None else None
 
-    def take_acks(self) -> bool:
-        """Takes ACKs of the sender that has got one last; returns whether that was all there is to do."""
-        return self._latest_sender is not None and self._latest_sender.take_acks()
+    def take_acks(self) -> int:
+        """Takes ACKs of the sender that has got one last (`UdpSender.take_acks`)."""
+        return self._latest_sender.take_acks() if self._latest_sender is not None else HAS_MORE
 
     def read_first(self) -> bool:
         """Reads the session that was read last, so that its messages are delivered before all else is looked at.
@@ -383,7 +384,7 @@ class UdpEndpoints:
             Whether anything has come, and nothing else. `read` is to be called soon in any case.
         """
         fetch = self.first_fetch()
-        return fetch is not None and fetch()
+        return fetch is not None and fetch() in (CAME, LEFT)
 
     def read(self) -> int:
         """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock."""

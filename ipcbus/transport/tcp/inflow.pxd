@@ -16,4 +16,4 @@ cdef class Inflow:
     cdef Py_ssize_t move(self, RingWriter writer, uint32_t session_id, uint64_t number, int *count) except -1
     cdef void compact(self) noexcept
     cdef bint found_packet(self) noexcept
-    cdef bint fetch_some(self) except -1
+    cdef int fetch_some(self) except -9

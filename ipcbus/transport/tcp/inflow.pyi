@@ -55,8 +55,8 @@ class Inflow:
             room_min: nothing is read while the ring has less room, in bytes.
         """
 
-    def fetch(self) -> bool:
-        """Reads once, after `direct`, and moves datagrams to the ring as `relay`; returns whether that was all.
+    def fetch(self) -> int:
+        """Reads once, after `direct`, and moves datagrams to the ring as `relay`; returns as `DatagramFetcher.fetch`.
 
         A part of a packet waits for the next call, what else has come for `packet`.
 

@@ -12,6 +12,7 @@ from libc.string cimport memcpy, memmove
 from ringbuf.relay cimport put_bytes
 from ringbuf.ring cimport RingWriter
 
+from ipcbus.transport.udp.datagram_relay cimport FETCH_CAME, FETCH_HAS_MORE, FETCH_NOTHING
 from ipcbus.wire.data_front cimport DataFront, be32toh, be64toh, is_data
 
 from ipcbus.wire import udp_packets
@@ -122,23 +123,25 @@ cdef class Inflow:
         with cython.critical_section(self):
             return self.fetch_some()
 
-    cdef bint fetch_some(self) except -1:
+    cdef int fetch_some(self) except -9:
         cdef Py_ssize_t got
         cdef int count = 0
         cdef RingWriter writer = self.writer
         if writer is None or self.found_packet() or not writer.has_room(self.room_min):
-            return False
+            return FETCH_HAS_MORE
         self.compact()
         # In the section, for which `stop` waits, so that no thread closes the descriptor meanwhile; a piece takes 15 us.
         got = recv(self.fd, self.room + self.end, PIECE, MSG_DONTWAIT)
+        if got < 0 and errno == EAGAIN:
+            return FETCH_NOTHING
         if got <= 0:
-            return False
+            return FETCH_HAS_MORE
         self.end += got
         self.fetched_bytes += self.move(writer, self.session_id, self.number, &count)
         self.number += <uint64_t>count
         self.fetched += count
         self.came += got
-        return not self.found_packet()
+        return FETCH_HAS_MORE if self.found_packet() else FETCH_CAME
 
     def stop(self):
         with cython.critical_section(self):

@@ -43,7 +43,7 @@ class TcpReceiver(UdpReceiver):
                 self._took(count, size, 0, time.monotonic_ns())
 
     @property
-    def first_fetch(self) -> Callable[[], bool] | None:
+    def first_fetch(self) -> Callable[[], int] | None:
         """As in `UdpReceiver`."""
         return self._inflow.fetch if self._inflow is not None else None
 

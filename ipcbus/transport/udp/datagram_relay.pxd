@@ -4,6 +4,13 @@ from ipcbus.reliability.retransmit_window cimport RetransmitWindow
 from ipcbus.transport.udp.mmsg cimport BATCH, Batched, SocketAddress
 from ringbuf.ring cimport RingReader, RingWriter
 
+# What a fetch returns; the stub has the meanings.
+cdef enum:
+    FETCH_CAME = 1
+    FETCH_NOTHING = 0
+    FETCH_HAS_MORE = -1
+    FETCH_LEFT = -2
+
 cdef struct Moved:
     int count
     Py_ssize_t size, longest
@@ -26,7 +33,7 @@ cdef class DatagramFetcher:
     cdef Py_ssize_t charged(self) noexcept
     cdef Py_ssize_t arrived(self) noexcept
     cdef bint acknowledge(self)
-    cdef bint fetch_some(self) except -1
+    cdef int fetch_some(self) except -9
 
 cdef class RecordSender:
     cdef RingReader reader
@@ -36,11 +43,12 @@ cdef class RecordSender:
     cdef tuple addresses
     cdef SocketAddress names[BATCH]
     cdef uint64_t limit, mask
+    cdef uint64_t ask_at        # the position of the window at which to look for ACKs
     cdef object lock, published, keep, on_room
     cdef public bint ready
     cdef bint sending           # a thread is in `send_waiting`
     cdef int count              # of what was sent and not settled
     cdef uint64_t size
-    cdef int64_t sent_ns
+    cdef readonly int64_t sent_ns
     cdef bint send_directly(self) except -1
     cdef bint send_waiting(self, list left, bint *event) except -1

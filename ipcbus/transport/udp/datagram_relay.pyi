@@ -14,6 +14,15 @@ from ringbuf.ring import RingReader, RingWriter
 TARGETS_MAX: int
 """Most addresses to which `RecordSender` sends."""
 
+CAME: int
+"""Result of a fetch: datagrams have come, and nothing else is to do."""
+NOTHING_CAME: int
+"""Nothing has come, and nothing is to do."""
+HAS_MORE: int
+"""The state machine has more to do; datagrams may have come, too."""
+LEFT: int
+"""Nothing was fetched, as another thread is about to fetch."""
+
 def is_next(packet: bytes, session_id: int, number: int, trail_max: int) -> bool:
     """Returns whether a packet is the next datagram, with nothing that a receiver has to judge.
 
@@ -83,8 +92,11 @@ class DatagramFetcher:
             ValueError: the ACK is too short or too long.
         """
 
-    def fetch(self) -> bool:
-        """Moves what has come; returns whether something was moved, and the state machine has nothing to do now."""
+    def fetch(self) -> int:
+        """Moves what has come; returns CAME, NOTHING_CAME or HAS_MORE.
+
+        Call it again once the ring was read, as an ACK may wait for the room.
+        """
 
     def settle(self) -> tuple[int, int, int, tuple[int, int, int] | None]:
         """Ends that `fetch` moves datagrams and sends ACKs.
@@ -106,6 +118,8 @@ class RecordSender:
 
     ready: bool
     """Whether a call sends by itself: nothing has changed since `aim`, and nothing waits."""
+    sent_ns: int
+    """When it sent last, in ns of the monotonic clock; 0 before."""
 
     def __init__(self, reader: RingReader, window: RetransmitWindow, session_id: int) -> None:
         """Begins without addresses.
@@ -159,6 +173,14 @@ class RecordSender:
 
     def settle(self) -> tuple[int, int, int]:
         """Ends that calls send by themselves; returns how many datagrams were sent, their bytes, and when last."""
+
+    @property
+    def acks_due(self) -> bool:
+        """Whether half of the room is used that `aim` gave; then calls leave their records to `published`."""
+
+    @property
+    def has_ample_room(self) -> bool:
+        """Whether there is room for 512 KiB and more."""
 
     @property
     def unsettled(self) -> bool:

@@ -30,6 +30,7 @@ cdef enum:
     READS = 8  # of a fetch; what the system has joined may be as long as 64 KiB
     FRONT = 20  # bytes of the header before those that the window holds (udp_packets.DATA_FRONT)
     ACK_BYTES = 128  # more than an ACK without topics has
+    AMPLE_BYTES = 1 << 19  # a receiver takes longer for these than a moment in which ACKs wait
 
 
 cdef inline bint fits(
@@ -74,8 +75,9 @@ cdef int move(
     cdef Py_ssize_t length
     cdef const char *packet = arrivals.front(&length)
     cdef DataFront front
+    cdef bint complete = trail_max >= number    # nothing is missing, so the source need not hold what is moved
     while packet != NULL and arrivals.same_sender(sender):
-        if not fits(packet, length, &front, session_id, number, trail_max):
+        if not fits(packet, length, &front, session_id, number, number if complete else trail_max):
             break
         moved.longest = max(moved.longest, length)
         length -= <Py_ssize_t>sizeof(front)
@@ -87,6 +89,9 @@ cdef int move(
         moved.count += 1
         packet = arrivals.front(&length)
     return 0
+
+
+CAME, NOTHING_CAME, HAS_MORE, LEFT = FETCH_CAME, FETCH_NOTHING, FETCH_HAS_MORE, FETCH_LEFT
 
 
 cdef class DatagramFetcher:
@@ -115,30 +120,32 @@ cdef class DatagramFetcher:
         with cython.critical_section(self):
             return self.fetch_some()
 
-    cdef bint fetch_some(self) except -1:
+    cdef int fetch_some(self) except -9:
         cdef Batched arrivals = self.arrivals
         cdef int before = self.moved.count
+        cdef uint64_t number
         if self.writer is None or not self.writer.has_room(self.room_min):
-            return False
+            return FETCH_HAS_MORE
         if self.charged() >= self.due and not self.acknowledge():
-            return False
+            return FETCH_HAS_MORE
         if not arrivals.enter():
-            return False
+            return FETCH_HAS_MORE
         try:
             if arrivals.refill(READS):
                 if self.writer is None:
-                    return False  # while this thread read, another one has settled
+                    return FETCH_HAS_MORE  # while this thread read, another one has settled
                 before = self.moved.count
+                number = self.number + <uint64_t>before
                 move(
-                    arrivals, self.writer, &self.sender, self.session_id, self.number + <uint64_t>before,
-                    self.trail_max, &self.moved,
+                    arrivals, self.writer, &self.sender, self.session_id, number,
+                    number if self.trail_max >= self.number else self.trail_max, &self.moved,
                 )
         finally:
             arrivals.leave()
         # At once, as the source may wait for it; where that fails, the state machine has to know.
-        if self.charged() >= self.due and not self.acknowledge():
-            return False
-        return self.moved.count != before and arrivals.first == arrivals.count
+        if arrivals.first != arrivals.count or (self.charged() >= self.due and not self.acknowledge()):
+            return FETCH_HAS_MORE
+        return FETCH_CAME if self.moved.count != before else FETCH_NOTHING
 
     cdef Py_ssize_t charged(self) noexcept:
         """Returns the bytes that were moved, as the receiver counts them for its ACKs."""
@@ -149,7 +156,7 @@ cdef class DatagramFetcher:
         return self.moved.size + self.moved.count * <Py_ssize_t>CHARGE
 
     cdef bint acknowledge(self):
-        """Sends an ACK; returns False where it cannot, or where the state machine would not send one."""
+        """Sends an ACK that is due, unless the reader has yet to make the room for one; returns False where it cannot."""
         cdef char packet[ACK_BYTES]
         cdef mmsghdr head
         cdef iovec vector
@@ -162,8 +169,9 @@ cdef class DatagramFetcher:
         room = <Py_ssize_t>self.writer.capacity - <Py_ssize_t>(self.writer.w.head - self.reader.r.position)
         # The end of the ring may take one more record, and one datagram is in hand.
         room = min(room - 2 * (max(self.longest, self.moved.longest) + RECORD_HEADER + RECORD_ALIGN), self.share)
-        if room <= 0 or self.arrived() + room - self.promised < self.step:
-            return False
+        if self.arrived() + max(room, 0) - self.promised < self.step:
+            # The state machine would not send one either. After a delivery, the next call of `fetch` tries again.
+            return self.promised - self.arrived() >= self.step
         memcpy(packet, PyBytes_AS_STRING(self.ack), <size_t>PyBytes_GET_SIZE(self.ack))
         number = htobe64(self.number + <uint64_t>self.moved.count)
         memcpy(packet + ACK_LEAD, &number, sizeof(number))
@@ -225,6 +233,7 @@ cdef class RecordSender:
                 socket.pack(&self.names[i], addresses[i])
             self.addresses = addresses
         self.limit = limit
+        self.ask_at = self.window.position + max((limit - self.window.position) // 2, <uint64_t>AMPLE_BYTES)
 
     def send(self):
         cdef list left = []
@@ -237,7 +246,7 @@ cdef class RecordSender:
         # A thread that has to wait for the lock, or that has it, leaves this to Python.
         if self.ready and mask == self.mask and not self.sending and self.lock.acquire(False):
             try:
-                done = self.ready and self.send_directly()
+                done = self.ready and self.window.position < self.ask_at and self.send_directly()
             finally:
                 self.lock.release()
         if not done:
@@ -260,6 +269,14 @@ cdef class RecordSender:
         self.ready = False
         self.count, self.size = 0, 0
         return found
+
+    @property
+    def acks_due(self):
+        return self.ready and self.window.position >= self.ask_at
+
+    @property
+    def has_ample_room(self):
+        return self.window.position + AMPLE_BYTES < self.limit
 
     @property
     def unsettled(self):

@@ -180,10 +180,10 @@ class UdpReceiver:
             self._on_mark()
 
     @property
-    def first_fetch(self) -> Callable[[], bool] | None:
+    def first_fetch(self) -> Callable[[], int] | None:
         """Moves the usual datagrams that have come to the ring, and does nothing else; None where that cannot be.
 
-        It returns whether anything has come, and nothing else: else `read_rest` is to be called.
+        It returns as `DatagramFetcher.fetch`; where it HAS_MORE, `read_rest` is to be called.
         """
         return self._fetcher.fetch if self._fetches and self._fetcher is not None else None
 

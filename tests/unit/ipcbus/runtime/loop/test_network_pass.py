@@ -8,6 +8,7 @@ import pytest
 
 from ipcbus.delivery.pump import URGENT, Pump
 from ipcbus.runtime.loop.network_pass import deliver_fetched
+from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE
 from tests.kit.sessions import received
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ class Fetching:
         assert self.pump.take()
         self.left = 3
 
-    def __call__(self) -> bool:
+    def __call__(self) -> int:
         self.left -= 1
         if self.left >= 0:
             self.source.send(b"", flush=True)
-        return self.left >= 0
+        return CAME if self.left >= 0 else HAS_MORE
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import gc
 import os
 import select
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pytest
 from ipcbus.delivery.linger import Linger
 from ipcbus.delivery.pump import CLOSED, DESCRIPTOR, GUESTS, HURRIED, TASKS, Pump
 from ipcbus.runtime.loop.own_rest import OwnRest, stand_by
+from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME
 from ringbuf import liveness, segment
 from ringbuf.answer_wait import AnswerWait
 from ringbuf.held_locks import HeldLocks
@@ -144,7 +146,7 @@ def test_a_rest_with_locks_ends_when_a_descriptor_is_readable(woken: Woken, held
 class Fetching:
     """What stands in for a session over the network: its fetch publishes a message as long as there are any."""
 
-    def __init__(self, woken: Woken, comes: list[bool], *, readable: bool = True) -> None:
+    def __init__(self, woken: Woken, comes: list[int], *, readable: bool = True) -> None:
         self.woken, self.comes = woken, comes
         assert woken.pump.take()
         linger = Linger(1 << 40, 1 << 40)
@@ -153,13 +155,13 @@ class Fetching:
         self.rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, linger)
         self.rest.fetch_first(fd, self)
 
-    def __call__(self) -> bool:
+    def __call__(self) -> int:
         self.woken.source.send(b"", flush=True)
         return self.comes.pop(0)
 
 
 def test_a_rest_fetches_and_delivers_until_something_else_comes(woken: Woken) -> None:
-    fetching = Fetching(woken, [True, True, False])
+    fetching = Fetching(woken, [CAME, CAME, HAS_MORE])
     handled = 0
     while fetching.comes:  # on a busy machine the 10 ms of a rest may end before
         rest = fetching.rest()
@@ -170,7 +172,7 @@ def test_a_rest_fetches_and_delivers_until_something_else_comes(woken: Woken) ->
 
 @pytest.mark.parametrize("reason", [GUESTS, TASKS, DESCRIPTOR])
 def test_a_rest_ends_after_a_delivery_that_somebody_awaits(woken: Woken, reason: int) -> None:
-    fetching = Fetching(woken, [True])
+    fetching = Fetching(woken, [CAME])
     woken.pump.want(reason)
     rest = fetching.rest()
     assert rest.take() == 2
@@ -178,7 +180,7 @@ def test_a_rest_ends_after_a_delivery_that_somebody_awaits(woken: Woken, reason:
 
 
 def test_a_rest_ends_where_python_has_work(woken: Woken) -> None:
-    fetching = Fetching(woken, [True])
+    fetching = Fetching(woken, [CAME])
     woken.pump.want(HURRIED)
     assert fetching.rest().take() == 2
 
@@ -187,12 +189,19 @@ def test_a_rest_goes_on_after_what_only_a_source_takes_note_of(woken: Woken) -> 
     assert woken.pump.take()
     assert woken.pump.run(0, 0, True) == 1
     notes: list[int] = []
+    again = False
 
-    def note() -> bool:
+    def note() -> int:
+        nonlocal again
+        again = not again
+        if not again:
+            return NOTHING_CAME
         notes.append(os.eventfd_read(woken.bell))
         if len(notes) < 4:
             os.eventfd_write(woken.bell, 1)
-        return len(notes) != 3
+        if len(notes) == 3:
+            again = False
+        return CAME if len(notes) != 3 else HAS_MORE
 
     rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
     rest.fetch_first(woken.bell, note)
@@ -214,13 +223,11 @@ def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(woken: Wo
     assert woken.pump.take()
     calls: list[bool] = []
 
-    def fetch() -> bool:
-        os.eventfd_read(woken.bell)
+    def fetch() -> int:
         calls.append(True)
         if len(calls) < 4:
             woken.source.send(b"", flush=True)
-            os.eventfd_write(woken.bell, 1)
-        return len(calls) < 4
+        return CAME if len(calls) < 4 else HAS_MORE
 
     rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
     rest.fetch_first(woken.bell, fetch)
@@ -232,14 +239,46 @@ def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(woken: Wo
 def test_a_rest_ends_though_messages_come_without_end(woken: Woken, lingers: bool) -> None:
     assert woken.pump.take()
 
-    def fetch() -> bool:
+    def fetch() -> int:
         woken.source.send(b"", flush=True)
-        return True
+        return CAME
 
     linger = Linger(1 << 40, 1 << 40) if lingers else None
     rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, linger)
     rest.fetch_first(woken.bell, fetch)  # it stays readable, as another socket behind it may be the one
     assert rest().take() > 0
+
+
+def test_a_rest_leaves_to_python_a_readable_socket_that_its_fetch_does_not_read(woken: Woken) -> None:
+    assert woken.pump.take()
+    assert woken.pump.run(0, 0, True) == 1
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
+    rest.fetch_first(woken.bell, lambda: NOTHING_CAME)
+    rest()
+    assert (rest.take(), rest.woken, rest.fetched) == (0, [woken.bell], False)
+
+
+def test_a_rest_does_not_look_at_the_network_while_another_thread_takes_what_comes(woken: Woken) -> None:
+    assert woken.pump.take()
+    assert woken.pump.run(0, 0, True) == 1
+    looks: list[int] = []
+
+    def fetch() -> int:
+        looks.append(time.monotonic_ns())
+        if len(looks) == 3:
+            os.eventfd_read(woken.bell)  # the other thread has stopped, and this one takes it
+            return CAME
+        return LEFT if len(looks) < 3 else NOTHING_CAME
+
+    other = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        rest = OwnRest(weakref.ref(woken.pump), woken.epoll, 0.05)
+        rest.fetch_first(woken.bell, fetch, (other,))
+        rest()
+        assert (rest.take(), len(looks)) == (0, 4)
+        assert looks[2] - looks[0] >= 1_000_000  # twice 500 us
+    finally:
+        os.close(other)
 
 
 def test_a_rest_fetches_only_from_the_network(woken: Woken) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
     from ipcbus.runtime.sending.shared_sources import SharedSources
+    from ipcbus.transport.udp.udp_sender import UdpSender
 
 MESSAGE = bytes(16_384)
 MANY = 40
@@ -86,6 +87,26 @@ def test_a_receiver_without_a_channel_may_be_about_to_ask(domain: str) -> None:
         assert served.pipes.opening() == []
         assert not served.is_recovering(0, later_ns)
         del joined
+
+
+def test_a_client_over_the_network_counts_from_the_moment_it_has_come(domain: str) -> None:
+    with served_stage(domain) as (stage, served):
+        clients = SimpleNamespace(changes=0, addresses=())
+        sender = SimpleNamespace(reliable_sender=clients, take_opened=lambda: [], close_links=lambda: None)
+        stage.pair.sending.udp_sender = cast("UdpSender", sender)
+        try:
+            now_ns = time.monotonic_ns()
+            assert not served.is_recovering(0, now_ns)
+            clients.changes, clients.addresses = 1, (1,)
+            assert served.is_recovering(0, now_ns)  # the driver has yet to take note
+            served._note_call()
+            later_ns = served._called_ns + 999_000_000
+            assert served.is_recovering(0, later_ns)
+            assert not served.is_recovering(0, later_ns + 1_000_000)
+            clients.changes, clients.addresses = 2, ()
+            assert not served.is_recovering(0, later_ns + 1_000_000)  # it has left
+        finally:
+            stage.pair.sending.udp_sender = None
 
 
 def test_a_receiver_that_has_not_read_everything_still_recovers_and_may_then_ask_for_more(domain: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus.transport.tcp.inflow import Inflow
+from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, NOTHING_CAME
 from ipcbus.wire import udp_packets
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.relay import take
@@ -154,7 +155,7 @@ def test_fetched_datagrams_are_the_same_wherever_the_stream_is_cut(way: Way) -> 
         start += 3
     way.near.sendall(other)
     way.inflow.direct(way.far.fileno(), way.channel.writer, SESSION, start, 1000)
-    assert not way.inflow.fetch()
+    assert way.inflow.fetch() == HAS_MORE
     assert way.inflow.has_packet
     assert way.inflow.settle() == (0, 0, len(other))
 
@@ -166,23 +167,27 @@ def test_a_packet_that_comes_in_parts_is_fetched_in_as_many_calls(way: Way) -> N
     for start in range(0, len(stream), 1000):
         assert way.taken() == []
         way.near.sendall(stream[start : start + 1000])
-        assert way.inflow.fetch()
+        assert way.inflow.fetch() == CAME
     assert [body for body, _, _ in way.taken()] == [body]
     assert way.inflow.settle() == (1, len(body), len(stream))
 
 
 def test_fetch_reads_nothing_without_room_or_after_stop(way: Way) -> None:
     way.near.sendall(data(0))
-    assert not way.inflow.fetch()
+    assert way.inflow.fetch() == HAS_MORE
     way.inflow.direct(way.far.fileno(), way.channel.writer, SESSION, 0, 65_537)
-    assert not way.inflow.fetch()
+    assert way.inflow.fetch() == HAS_MORE
     way.inflow.direct(way.far.fileno(), way.channel.writer, SESSION, 0, 1000)
     way.inflow.stop()
-    assert not way.inflow.fetch()
+    assert way.inflow.fetch() == HAS_MORE
     assert way.inflow.settle() == (0, 0, 0)
     way.inflow.direct(way.far.fileno(), way.channel.writer, SESSION, 0, 1000)
-    assert way.inflow.fetch()
+    assert way.inflow.fetch() == CAME
+    assert way.inflow.fetch() == NOTHING_CAME
     assert way.inflow.settle() == (1, 4, len(data(0)))
+    way.near.close()
+    way.inflow.direct(way.far.fileno(), way.channel.writer, SESSION, 1, 1000)
+    assert way.inflow.fetch() == HAS_MORE  # the end of the connection is for the state machine
 
 
 @pytest.mark.parametrize("length", [0, FRAME_MAX + 1, 2**32 - 1])

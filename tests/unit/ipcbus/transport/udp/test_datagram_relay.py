@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ipcbus.reliability.retransmit_window import RetransmitWindow
-from ipcbus.transport.udp.datagram_relay import TARGETS_MAX, DatagramFetcher, RecordSender, is_next, relay
+from ipcbus.transport.udp.datagram_relay import (
+    CAME,
+    HAS_MORE,
+    NOTHING_CAME,
+    TARGETS_MAX,
+    DatagramFetcher,
+    RecordSender,
+    is_next,
+    relay,
+)
 from ipcbus.transport.udp.mmsg import Batched, datagram_length
 from ipcbus.wire import udp_packets
 from ringbuf.channel import OwnedChannel, Shape
@@ -372,16 +381,27 @@ def fetcher(way: Way, size_max: int = 1 << 20, room_min: int = 0) -> DatagramFet
 
 def test_fetch_moves_what_has_come_until_it_is_settled(way: Way) -> None:
     found = fetcher(way)
-    assert not found.fetch()
+    assert found.fetch() == NOTHING_CAME
     for number in (5, 6):
         way.bring(data(number, b"%d" % number * number))
-        assert found.fetch()
+        assert found.fetch() == CAME
     way.bring(data(7, b"7"))
     assert not found.has_packet
     assert found.settle() == (2, 11, udp_packets.DATA_HEADER + 6, None)
-    assert not found.fetch()
+    assert found.fetch() == HAS_MORE
     assert found.settle() == (0, 0, 0, None)
     assert [body for body, _, _ in way.taken()] == [b"5" * 5, b"6" * 6]
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_source_may_drop_what_was_fetched_but_not_what_is_missing(way: Way, missing: bool) -> None:
+    found = DatagramFetcher(way.arrivals, way.near.getsockname(), SESSION)
+    found.direct(way.channel.writer, 5, 3 if missing else 5, 1 << 20, 0)
+    way.bring(data(5, trail=3))
+    assert found.fetch() == CAME
+    way.bring(data(6, trail=6), data(7, trail=6))
+    assert found.fetch() == (HAS_MORE if missing else CAME)
+    assert len(way.taken()) == (1 if missing else 3)
 
 
 def test_fetch_leaves_what_is_not_the_next_datagram_of_its_source(way: Way) -> None:
@@ -389,7 +409,7 @@ def test_fetch_leaves_what_is_not_the_next_datagram_of_its_source(way: Way) -> N
         found = fetcher(way)
         way.bring(data(5, b"next"))
         way.bring(packet, by=by)
-        assert not found.fetch()
+        assert found.fetch() == HAS_MORE
         assert found.has_packet
         assert found.settle()[0] == 1
         assert way.left() == [packet]
@@ -398,12 +418,12 @@ def test_fetch_leaves_what_is_not_the_next_datagram_of_its_source(way: Way) -> N
 
 def test_fetch_reads_nothing_beyond_its_limits(way: Way) -> None:
     way.bring(data(5, bytes(100)))
-    assert not fetcher(way, size_max=0).fetch()
-    assert not fetcher(way, room_min=1 << 20).fetch()
+    assert fetcher(way, size_max=0).fetch() == HAS_MORE
+    assert fetcher(way, room_min=1 << 20).fetch() == HAS_MORE
     found = fetcher(way, size_max=100)
-    assert not found.fetch()  # it has moved that one, and an ACK is due
+    assert found.fetch() == HAS_MORE  # it has moved that one, and an ACK is due
     way.bring(data(6, bytes(100)))
-    assert not found.fetch()
+    assert found.fetch() == HAS_MORE
     assert len(way.left()) == 1
 
 
@@ -431,7 +451,7 @@ def test_fetch_sends_the_acks_that_are_due(way: Way) -> None:
     found = acknowledging(way, room=0, share=4000)
     for number in range(5, 11):
         way.bring(data(number, bytes(400)))
-        assert found.fetch()
+        assert found.fetch() == CAME
     acks = answers(way)
     assert [(ack.next, ack.lead, ack.room) for ack in acks if isinstance(ack, udp_packets.Ack)] == [
         (number, number, 4000) for number in range(6, 12)
@@ -445,19 +465,35 @@ def test_fetch_sends_the_acks_that_are_due(way: Way) -> None:
 def test_an_ack_says_how_much_room_the_unread_records_leave(way: Way) -> None:
     found = acknowledging(way, room=0)
     way.bring(*(data(number, bytes(4000)) for number in range(5, 9)))
-    assert found.fetch()
+    assert found.fetch() == CAME
     (ack,) = answers(way)
     assert isinstance(ack, udp_packets.Ack)
     assert ack.room < way.channel.writer.capacity - 4 * 4000 - 2 * LONGEST
     assert len(way.taken()) == 4
 
 
-def test_where_the_room_has_not_grown_the_state_machine_decides(way: Way) -> None:
-    found = acknowledging(way, room=10_000, share=4000)
+def test_an_ack_waits_until_the_ring_was_read(way: Way) -> None:
+    found = acknowledging(way, room=0)
     way.bring(data(5, bytes(400)))
-    assert not found.fetch()  # though nothing else has come
+    assert found.fetch() == CAME
+    assert len(answers(way)) == 1
     way.bring(data(6, bytes(400)))
-    assert not found.fetch()
+    assert found.fetch() == CAME
+    assert answers(way) == []  # what has come and is not read has made no room
+    assert len(way.taken()) == 2
+    way.reader.show()
+    assert found.fetch() == NOTHING_CAME
+    (ack,) = answers(way)
+    assert isinstance(ack, udp_packets.Ack)
+    assert ack.next == 7
+
+
+def test_where_the_room_does_not_grow_and_the_source_has_little_the_state_machine_decides(way: Way) -> None:
+    found = acknowledging(way, room=1000, share=4000, step=5000)
+    way.bring(data(5, bytes(400)))
+    assert found.fetch() == HAS_MORE  # though nothing else has come
+    way.bring(data(6, bytes(400)))
+    assert found.fetch() == HAS_MORE
     assert found.settle() == (1, 400, udp_packets.DATA_HEADER + 400, None)
     assert answers(way) == []
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from unittest.mock import Mock
 
 from ipcbus.reliability.reliable_sender import ReliableSender
 from ipcbus.reliability.send_state import SendSettings
 from ipcbus.reliability.session_sender import SenderSettings
+from ipcbus.transport.udp.datagram_relay import CAME, LEFT, NOTHING_CAME, RecordSender
+from ipcbus.transport.udp.mmsg import Batched
 from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire import udp_packets
 from ringbuf.channel import OwnedChannel, Shape
@@ -15,6 +18,12 @@ from ringbuf.channel import OwnedChannel, Shape
 SESSION = 7
 COUNT = 200
 CLIENT = ("127.0.0.1", 9)
+
+
+def bound() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    return sock
 
 
 def test_a_thread_that_waits_for_a_client_reads_its_answers(domain: str) -> None:
@@ -33,15 +42,16 @@ def test_a_thread_that_waits_for_a_client_reads_its_answers(domain: str) -> None
         client = sender.client_at(CLIENT)
         assert client is not None
 
-        def answer(room: int) -> None:
+        def answer(room: int) -> bytes:
             (packet,) = udp_packets.acks(SESSION, client.cookie, sender.lead, (1, 1, ""), 1, [], 0, (sender.lead, room))
             udp_sender.receive(packet, CLIENT, time.monotonic_ns())
+            return packet
 
         answer(10_000)
         for _ in range(COUNT):
             assert channel.writer.write(bytes(1000))
         # Between the first look and the wait, the client makes room; the driver of the context has no processor.
-        port.read_answers.side_effect = lambda _: answer(1 << 22)
+        port.read_answers.side_effect = lambda _: [answer(1 << 22)]
         udp_sender.send_published()
         assert sender.lead == COUNT
         assert port.read_answers.call_count == 1
@@ -71,7 +81,7 @@ def test_acks_need_no_turn_and_everything_else_does(domain: str) -> None:
 
             listener.turn_is_due.reset_mock()
             port.read_answers.side_effect = read
-            assert udp_sender.take_acks() != bool(listener.turn_is_due.call_count)
+            assert (udp_sender.take_acks() == CAME) != bool(listener.turn_is_due.call_count)
             return not listener.turn_is_due.call_count
 
         assert not come(connect)
@@ -111,3 +121,58 @@ def test_the_timer_of_the_statistics_goes_on_while_datagrams_are_sent(domain: st
         assert sent() == 2
     finally:
         channel.close()
+
+
+def test_a_thread_that_publishes_takes_the_acks_before_the_driver_does(domain: str) -> None:
+    with bound() as near, bound() as far:
+        sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
+        batched = Batched(near.fileno(), False, 1)
+        port = Mock(direct=batched, waits=False)
+        port.read_answers.return_value = []
+        shape = Shape(SESSION, 1 << 20, 70_000, False, 1, 0, 0, "")
+        channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", shape)
+        client = far.getsockname()
+        try:
+            udp_sender = UdpSender(
+                channel,
+                port,
+                sender,
+                Mock(due_ns=1 << 62),
+                Mock(),
+                name="",
+                group=None,
+                twin=False,
+                return_timeout_ns=0,
+            )
+            published = udp_sender.direct(lambda _: udp_sender.send_published())
+            cookie = sender._clients.cookie(client, time.monotonic_ns())
+            udp_sender.receive(udp_packets.connect(SESSION, cookie, 1), client, time.monotonic_ns())
+
+            def ack(room: int) -> None:
+                (packet,) = udp_packets.acks(SESSION, cookie, sender.lead, (1, 1, ""), 1, [], 0, (sender.lead, room))
+                udp_sender.receive(packet, client, time.monotonic_ns())
+
+            def publish() -> None:
+                assert channel.writer.write(bytes(60_000))
+                published(udp_sender.bit)
+
+            ack(4 << 20)
+            assert udp_sender.take_acks() == NOTHING_CAME  # no thread publishes
+            publish()
+            publish()
+            assert udp_sender.take_acks() == LEFT
+            looks = port.read_answers.call_count
+            count = 0
+            while port.read_answers.call_count == looks:
+                publish()
+                count += 1
+            assert 32 <= count <= 36  # half of the room that the client had told
+            udp_sender._looked_ns = 0
+            assert udp_sender.take_acks() == NOTHING_CAME  # nobody has looked for long: a NAK may have come
+            publish()
+            assert isinstance(udp_sender._records, RecordSender)
+            while udp_sender._records.has_ample_room:
+                publish()
+            assert udp_sender.take_acks() == NOTHING_CAME  # the source may soon have to wait for an ACK
+        finally:
+            channel.close()
