@@ -16,7 +16,7 @@ cdef enum:
     SLOTS_FIRST = 256
     # Memory of this size is worth keeping: the system clears new pages, and those that have left are in the cache.
     SPARE_BYTES = 4096
-    SPARES_MAX = 64
+    SPARES_BYTES_MAX = 1 << 22  # what leaves the window at once when a receiver that tells its room seldom has got all
 
 
 cdef class RetransmitWindow:
@@ -68,7 +68,7 @@ cdef class RetransmitWindow:
         if (
             self.spares is not None
             and PyBytes_GET_SIZE(datagram) >= SPARE_BYTES
-            and len(self.spares) < SPARES_MAX
+            and len(self.spares) * PyBytes_GET_SIZE(datagram) < SPARES_BYTES_MAX
             and is_sole(<PyObject *>datagram)
         ):
             self.spares.append(datagram)
