@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
 VERSION: Final = 5
 
@@ -94,6 +94,8 @@ _FRAME_ACK = struct.Struct("!QIIQQQ")
 
 DATA_HEADER: Final = DATA_HEAD.size
 """Size in bytes of the header before the datagram in a DATA packet."""
+_KIND_OF_ACK: Final = bytes([ACK])
+_Sender = TypeVar("_Sender", bound="Hashable")
 ACK_LEAD: Final = HEAD.size + struct.calcsize("!Q")
 """The place in an ACK of `lead`, and behind it of `next`."""
 ACK_ROOM: Final = HEAD.size + struct.calcsize("!QQQQQ")
@@ -477,6 +479,23 @@ def acks(
         numbers = struct.pack(f"!{len(part)}I", *part)
         found.append(HEAD.pack(VERSION, ACK, flags, session_id) + fixed + printable + numbers)
     return found
+
+
+def newest_acks(packets: Sequence[tuple[bytes, _Sender]]) -> list[tuple[bytes, _Sender]]:
+    """Leaves out each ACK of which another one, of the same client, says the same with higher numbers.
+
+    Args:
+        packets: packets with their senders, valid or not, in any order.
+    """
+    newest: dict[tuple[_Sender, bytes, bytes], int] = {}
+    for at, (packet, sender) in enumerate(packets):
+        if packet[1:2] == _KIND_OF_ACK:
+            key = sender, packet[:ACK_LEAD], packet[ACK_ROOM + 4 :]
+            # Numbers have the highest byte first, so they compare as the bytes do.
+            if packets[newest.setdefault(key, at)][0] < packet:
+                newest[key] = at
+    kept = set(newest.values())
+    return [pair for at, pair in enumerate(packets) if at in kept or pair[0][1:2] != _KIND_OF_ACK]
 
 
 def reset(session_id: int, cookie: int, flags: int = 0) -> bytes:

@@ -233,7 +233,7 @@ cdef class RecordSender:
                 socket.pack(&self.names[i], addresses[i])
             self.addresses = addresses
         self.limit = limit
-        self.ask_at = self.window.position + max((limit - self.window.position) // 2, <uint64_t>AMPLE_BYTES)
+        self.ask_at = self.window.position + max((limit - self.window.position) * 3 // 4, <uint64_t>AMPLE_BYTES)
 
     def send(self):
         cdef list left = []

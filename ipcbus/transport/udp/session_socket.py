@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
+from ipcbus.wire.udp_packets import newest_acks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
@@ -139,13 +141,14 @@ class SessionSocket:
     def read_answers(self, now_ns: int) -> list[bytes]:
         """Reads a few packets and hands them to their handlers, in a thread that waits for what they say.
 
-        Any thread may call this. It does nothing where packets are sealed.
+        Any thread may call this. It does nothing where packets are sealed. Of ACKs that differ only in their numbers,
+        the newest one is handed on.
 
         Returns:
             The packets.
         """
         found = self.socket.receive(_ANSWERS) if self._seal is None else []
-        for packet, sender in found:
+        for packet, sender in newest_acks(found) if len(found) > 1 else found:
             self._hand_on(packet, sender, now_ns)
         return [packet for packet, _ in found]
 

@@ -192,3 +192,19 @@ def ack(lead: int = 0, page: int = 0, pages: int = 1, length: int = 0) -> bytes:
 )
 def test_what_contradicts_itself_is_none(packet: bytes) -> None:
     assert udp_packets.parse(packet) is None
+
+
+def test_of_the_acks_of_a_client_the_newest_is_kept_in_any_order() -> None:
+    def ack(number: int, room: int = 9, client: int = 1, topics: list[int] | None = None) -> bytes:
+        return udp_packets.acks(7, client, number, (client, 1, "x"), 1, topics, 0, (number, room))[0]
+
+    nak = udp_packets.naks(7, 1, [5])[0]
+    come = [(ack(3), 1), (nak, 1), (ack(300), 1), (ack(4), 1), (ack(3, client=2), 2), (ack(2, 8, 2), 2), (b"", 3)]
+    kept = [(nak, 1), (ack(300), 1), (ack(3, client=2), 2), (b"", 3)]
+    assert udp_packets.newest_acks(come) == kept
+    assert udp_packets.newest_acks(come[::-1]) == kept[::-1]
+    assert udp_packets.newest_acks([(ack(3, 1), 1), (ack(3, 256), 1), (ack(3, 2), 1)]) == [(ack(3, 256), 1)]
+    # One that lists topics says something else, and an equal one of another address is another client's.
+    both = [(ack(3, topics=[1]), 1), (ack(4), 1), (ack(4), 2)]
+    assert udp_packets.newest_acks(both) == both
+    assert udp_packets.newest_acks([(ack(3), 1), (ack(3), 1)]) == [(ack(3), 1)]
