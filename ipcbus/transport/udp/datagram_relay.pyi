@@ -176,7 +176,7 @@ class RecordSender:
 
     @property
     def acks_due(self) -> bool:
-        """Whether three quarters of the room are used that `aim` gave; then calls leave their records to `published`."""
+        """Whether three quarters of the room of `aim` are used; then calls leave their records to `published`."""
 
     @property
     def has_ample_room(self) -> bool:
