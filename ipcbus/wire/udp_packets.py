@@ -482,7 +482,7 @@ def acks(
 
 
 def newest_acks(packets: Sequence[tuple[bytes, _Sender]]) -> list[tuple[bytes, _Sender]]:
-    """Leaves out each ACK of which another one, of the same client, says the same with higher numbers.
+    """Leaves out each ACK of which another one, of the same client, says as much with higher numbers.
 
     Args:
         packets: packets with their senders, valid or not, in any order.
