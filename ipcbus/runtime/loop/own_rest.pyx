@@ -110,7 +110,7 @@ cdef class OwnRest:
                 calm = False
                 while (count > 0 or looked) and (calm := self.deliver(events, count, min(end, until))):
                     # The next message may be as near, and a turn of Python takes longer than the way to it.
-                    count = self.spin(fd, events) if self.linger is not None and self.handled else 0
+                    count = self.spin(fd, events) if self.linger is not None and self.handled and not self.stands_back else 0
                 now = read_ticks(clock_kind())
                 if looked or not calm or not self.fetched or now >= min(end, until):
                     break
@@ -208,6 +208,7 @@ cdef class OwnRest:
                 return count == 1
             # More may have come meanwhile, and a source may wait for an ACK.
             came = self.fetch() if not self.stands_back else FETCH_LEFT
+            self.stands_back = came == FETCH_LEFT
             self.fetched = came != FETCH_HAS_MORE
 
     cdef int spin(self, int fd, epoll_event *events):

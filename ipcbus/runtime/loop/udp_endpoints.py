@@ -374,17 +374,18 @@ class UdpEndpoints:
         return functools.partial(_take_acks, weakref.ref(self)) if self._latest_sender is not None else None
 
     def take_acks(self) -> int:
-        """Takes ACKs of the sender that has got one last (`UdpSender.take_acks`)."""
-        return self._latest_sender.take_acks() if self._latest_sender is not None else HAS_MORE
+        """Takes ACKs of the sender that has got one last, or leaves them where nothing else has come."""
+        sender = self._latest_sender
+        if sender is None or (found := sender.take_acks(may_leave=True)) != LEFT:
+            return HAS_MORE if sender is None else found
+        return LEFT if all(fd == sender.session_socket.socket.fileno() for fd, _ in self._poll()) else HAS_MORE
 
     def read_first(self) -> bool:
-        """Reads the session that was read last, so that its messages are delivered before all else is looked at.
-
-        Returns:
-            Whether anything has come, and nothing else. `read` is to be called soon in any case.
-        """
-        fetch = self.first_fetch()
-        return fetch is not None and fetch() in (CAME, LEFT)
+        """Reads the session that was read last before all else; returns whether anything came, and nothing else."""
+        if self._latest is None:
+            return self._latest_sender is not None and self._latest_sender.take_acks() == CAME
+        fetch = self._latest.first_fetch
+        return fetch is not None and fetch() == CAME
 
     def read(self) -> int:
         """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock."""

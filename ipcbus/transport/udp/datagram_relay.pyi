@@ -180,7 +180,11 @@ class RecordSender:
 
     @property
     def has_ample_room(self) -> bool:
-        """Whether there is room for 512 KiB and more."""
+        """Whether there is room for 512 KiB and more, and calls stop in time to look for ACKs."""
+
+    @property
+    def position(self) -> int:
+        """The position of the window."""
 
     @property
     def unsettled(self) -> bool:

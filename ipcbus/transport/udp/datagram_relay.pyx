@@ -16,12 +16,14 @@ from ipcbus.transport.udp.mmsg cimport (
 )
 from ipcbus.wire.data_front cimport DataFront, be32toh, be64toh, fill, htobe32, htobe64, is_data
 
+from ipcbus.reliability import credit
 from ipcbus.wire import udp_packets
 
 cdef uint8_t DATA = udp_packets.DATA
 cdef uint8_t VERSION = udp_packets.VERSION
 cdef uint64_t NUMBER_MAX = udp_packets.NUMBER_MAX
 cdef uint64_t CHARGE = udp_packets.CHARGE
+cdef uint64_t UNLIMITED = credit.UNLIMITED
 cdef Py_ssize_t ACK_LEAD = udp_packets.ACK_LEAD
 cdef Py_ssize_t ACK_ROOM = udp_packets.ACK_ROOM
 TARGETS_MAX = BATCH
@@ -275,8 +277,12 @@ cdef class RecordSender:
         return self.ready and self.window.position >= self.ask_at
 
     @property
+    def position(self):
+        return self.window.position
+
+    @property
     def has_ample_room(self):
-        return self.window.position + AMPLE_BYTES < self.limit
+        return self.window.position + AMPLE_BYTES < self.limit < UNLIMITED
 
     @property
     def unsettled(self):

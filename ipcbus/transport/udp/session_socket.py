@@ -20,7 +20,7 @@ _BATCH = 64
 _BYTES_AT_ONCE = 1 << 19
 """Most bytes to read in one go; the ring of a receiver holds several times as many."""
 
-_ANSWERS = 8
+ANSWERS_MAX = 8
 """Most packets that a thread reads that waits for an answer."""
 
 _KEPT_MAX = 4096
@@ -147,7 +147,7 @@ class SessionSocket:
         Returns:
             The packets.
         """
-        found = self.socket.receive(_ANSWERS) if self._seal is None else []
+        found = self.socket.receive(ANSWERS_MAX) if self._seal is None else []
         for packet, sender in newest_acks(found) if len(found) > 1 else found:
             self._hand_on(packet, sender, now_ns)
         return [packet for packet, _ in found]

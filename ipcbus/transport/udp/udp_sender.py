@@ -16,7 +16,9 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from ipcbus.reliability.reliable_sender import ALL, ReliableSender
+from ipcbus.transport.udp.ack_watch import AckWatch
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME, TARGETS_MAX, RecordSender
+from ipcbus.transport.udp.session_socket import ANSWERS_MAX
 from ipcbus.transport.udp.udp_link import SenderLinks, UdpLink
 from ipcbus.wire.udp_packets import ACK
 from ipcbus.wire.wire_layout import UPLINK
@@ -45,10 +47,6 @@ _OFTEN_NS = 10_000_000
 _RETRY_NS = 1_000_000
 """Time after which packets that found no room in the send buffer are tried again."""
 _FOREVER_NS: Final = 1 << 62
-_PUBLISHING_NS = 1_000_000
-"""Time since its last record for which a thread counts as publishing, and takes the ACKs itself."""
-_UNANSWERED_NS = 2_000_000
-"""Longest time until the driver looks for what has come beside ACKs, such as NAKs, though a thread publishes."""
 _SILENT_NS = 1_500_000_000
 """A client of this process that misses datagrams sends NAKs more often, unless the waiting thread drives it."""
 _LINGER_NS = 10_000_000_000
@@ -136,8 +134,7 @@ class UdpSender:
         self._stats_pending, self._shown_lead = False, 0
         self._closed_ns = 0
         self._waited_ns = -_OFTEN_NS
-        self._looked_ns = 0
-        """When a thread looked for ACKs last."""
+        self._watch = AckWatch()
         self._evicted: dict[int, _EvictedReceiver] = {}
         """The evicted contexts that have not registered since, by their ids."""
         self._local_contexts: set[int] = set()
@@ -264,6 +261,8 @@ class UdpSender:
                 if isinstance(self._records, RecordSender) and self._records.acks_due:
                     self._look_for_acks(now_ns)
                     cast("ReliableSender", self.reliable_sender).renew_limit()
+                    if not (self.active or self.closing):
+                        return  # the last client of a twin has left
                 if self._send_records(now_ns) and self._stats_pending:
                     self._go_on_directly()
                     return
@@ -348,34 +347,34 @@ class UdpSender:
                 self.links.receive(found, client, now_ns)
             self._send_published(now_ns) if self.active else self._send_packets()
 
-    def take_acks(self) -> int:
+    def take_acks(self, *, may_leave: bool = False) -> int:
         """Takes the ACKs that have come, and whatever has come with them; for the driver of the context.
 
+        Args:
+            may_leave: whether it may leave all to a thread that sends a stream, and so looks for ACKs long before it
+                has to wait for one.
+
         Returns:
-            CAME where nothing is to do but what timers do, else NOTHING_CAME or HAS_MORE. LEFT: it has left all to a
-            thread that publishes, which looks for ACKs long before it has to wait for one.
+            CAME where nothing is to do but what timers do, else NOTHING_CAME or HAS_MORE. LEFT where it has left all.
         """
         now_ns = time.monotonic_ns()
-        if now_ns - self._looked_ns < _UNANSWERED_NS and self._is_publishing(now_ns):
-            return LEFT
-        return self._look_for_acks(now_ns)
-
-    def _is_publishing(self, now_ns: int) -> bool:
-        """Returns whether a thread publishes one record after the other, and need not wait for a client soon."""
         records = self._records
-        if not isinstance(records, RecordSender) or not records.ready:
-            return False
-        return now_ns - records.sent_ns < _PUBLISHING_NS and records.has_ample_room
+        if not may_leave or not isinstance(records, RecordSender) or self._reliable_sender.blocked:
+            return self._look_for_acks(now_ns)
+        return LEFT if self._watch.leaves(records, now_ns) else self._look_for_acks(now_ns)
 
     def _look_for_acks(self, now_ns: int) -> int:
         """Takes what has come; returns as `take_acks`."""
         with self._lock:
-            self._looked_ns = now_ns
             changes, waited = self._changes, self._waits
             packets = self.session_socket.read_answers(now_ns)
+            if len(packets) < ANSWERS_MAX and isinstance(self._records, RecordSender):
+                self._watch.looked(self._records, now_ns)
             # A source that begins to wait has to ask in time; the timer of one that has waited before runs.
             is_usual = changes == self._changes and (waited or not self._waits)
-        if is_usual and all(packet[1:2] == _ACK for packet in packets):
+        if any(packet[1:2] != _ACK for packet in packets):
+            self._watch.more_came(now_ns)
+        elif is_usual:
             return CAME if packets else NOTHING_CAME
         self._listener.turn_is_due()
         return HAS_MORE

@@ -18,6 +18,7 @@ from ipcbus.config import Config, ContextOptions, ReceiverOptions
 from ipcbus.runtime.loop import udp_endpoints
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
+from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT
 from ringbuf.slots import Identity
 from tests.kit.resolving import source
 
@@ -178,3 +179,15 @@ def socket_count() -> int:
         except FileNotFoundError:
             continue  # the descriptor of the listing
     return found
+
+
+def test_acks_are_left_to_a_thread_that_sends_only_while_no_other_socket_is_readable() -> None:
+    readable = [(7, 1)]
+    sender = Mock()
+    sender.session_socket.socket.fileno.return_value = 7
+    sender.take_acks.side_effect = lambda *, may_leave=False: LEFT if may_leave else CAME
+    endpoints = cast("UdpEndpoints", SimpleNamespace(_latest_sender=sender, _latest=None, _poll=lambda: readable))
+    assert UdpEndpoints.take_acks(endpoints) == LEFT
+    readable.append((8, 1))
+    assert UdpEndpoints.take_acks(endpoints) == HAS_MORE
+    assert UdpEndpoints.read_first(endpoints)  # a thread that waits for messages does not stand back
