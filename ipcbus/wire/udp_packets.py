@@ -92,10 +92,11 @@ _RANGE = struct.Struct("!QI")
 _FRAME = struct.Struct("!QIIQ")
 _FRAME_ACK = struct.Struct("!QIIQQQ")
 
+_ACK_TYPE = bytes([ACK])
+_Sender = TypeVar("_Sender", bound="Hashable")
+
 DATA_HEADER: Final = DATA_HEAD.size
 """Size in bytes of the header before the datagram in a DATA packet."""
-_KIND_OF_ACK: Final = bytes([ACK])
-_Sender = TypeVar("_Sender", bound="Hashable")
 ACK_LEAD: Final = HEAD.size + struct.calcsize("!Q")
 """The place in an ACK of `lead`, and behind it of `next`."""
 ACK_ROOM: Final = HEAD.size + struct.calcsize("!QQQQQ")
@@ -481,6 +482,11 @@ def acks(
     return found
 
 
+def is_ack(packet: bytes) -> bool:
+    """Returns whether a packet has the type of an ACK; it need not be valid."""
+    return packet[1:2] == _ACK_TYPE
+
+
 def newest_acks(packets: Sequence[tuple[bytes, _Sender]]) -> list[tuple[bytes, _Sender]]:
     """Leaves out each ACK of which another one, of the same client, says as much with higher numbers.
 
@@ -489,13 +495,13 @@ def newest_acks(packets: Sequence[tuple[bytes, _Sender]]) -> list[tuple[bytes, _
     """
     newest: dict[tuple[_Sender, bytes, bytes], int] = {}
     for at, (packet, sender) in enumerate(packets):
-        if packet[1:2] == _KIND_OF_ACK:
+        if is_ack(packet):
             key = sender, packet[:ACK_LEAD], packet[ACK_ROOM + 4 :]
             # Numbers have the highest byte first, so they compare as the bytes do.
             if packets[newest.setdefault(key, at)][0] < packet:
                 newest[key] = at
     kept = set(newest.values())
-    return [pair for at, pair in enumerate(packets) if at in kept or pair[0][1:2] != _KIND_OF_ACK]
+    return [pair for at, pair in enumerate(packets) if at in kept or not is_ack(pair[0])]
 
 
 def reset(session_id: int, cookie: int, flags: int = 0) -> bytes:

@@ -57,7 +57,7 @@ class LoopTasks(Protocol):
         """Returns what stands for the timers at `due_ns` while the context sleeps; None if they have to run then."""
 
     def first_fetch(self) -> Callable[[], int] | None:
-        """Returns what `read_first` calls; None where there is no such session."""
+        """Returns what reads the session that was read last, or leaves it; None where there is no such session."""
 
     def read_first(self) -> bool:
         """Reads the session that was read last, and nothing else; returns whether that was all that has come."""

@@ -16,9 +16,9 @@ cdef class OwnRest:
     cdef readonly bint fetched  # all that has come over the network was fetched
     cdef int network_fd
     cdef object fetch
-    cdef int others[2]          # descriptors that end `stand_back`
+    cdef int others[2]          # descriptors that end `sleep_without_network`
     cdef int others_count
-    cdef bint stands_back       # the next sleep begins with `stand_back`
+    cdef bint leaves_network    # the next sleep begins with `sleep_without_network`
     cdef long handled
     cdef object error
 
@@ -26,6 +26,6 @@ cdef class OwnRest:
     cdef bint end_sleep(self, int count) except -1
     cdef void note_experience(self) noexcept
     cdef int sleep(self, int fd, epoll_event *events) noexcept nogil
-    cdef void stand_back(self) noexcept nogil
+    cdef void sleep_without_network(self) noexcept nogil
     cdef int spin(self, int fd, epoll_event *events)
     cdef bint deliver(self, epoll_event *events, int count, uint64_t until) except -1

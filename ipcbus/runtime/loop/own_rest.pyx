@@ -36,7 +36,7 @@ cdef enum:
 cdef uint64_t AWAITED = DESCRIPTOR | GUESTS | TASKS   # another thread or a task waits for what is delivered
 cdef double SLICE_NS = 2e6  # longest time between two turns of Python while messages come; other sockets wait meanwhile
 cdef double SLEEP_NS = 5e4  # after a shorter sleep another descriptor may still be readable
-cdef long STAND_BACK_NS = 500_000   # time in which a thread that publishes takes what comes over the network itself
+cdef long WITHOUT_NETWORK_NS = 500_000   # time in which a thread that publishes takes what comes over the network itself
 
 
 def stand_by(Pump pump not None, int fd, uint64_t stand_back_ns, uint64_t longest_ns):
@@ -110,7 +110,7 @@ cdef class OwnRest:
                 calm = False
                 while (count > 0 or looked) and (calm := self.deliver(events, count, min(end, until))):
                     # The next message may be as near, and a turn of Python takes longer than the way to it.
-                    count = self.spin(fd, events) if self.linger is not None and self.handled and not self.stands_back else 0
+                    count = self.spin(fd, events) if self.linger is not None and self.handled and not self.leaves_network else 0
                 now = read_ticks(clock_kind())
                 if looked or not calm or not self.fetched or now >= min(end, until):
                     break
@@ -154,8 +154,8 @@ cdef class OwnRest:
     cdef int sleep(self, int fd, epoll_event *events) noexcept nogil:
         """Sleeps, and meanwhile looks at the locks; returns how many descriptors are readable."""
         cdef int count, left_ms = self.timeout_ms, look_ms = self.look_ms
-        if self.stands_back:
-            self.stand_back()
+        if self.leaves_network:
+            self.sleep_without_network()
             count = epoll_wait(fd, events, EVENTS_MAX, 0)
             if count:
                 return count
@@ -167,17 +167,17 @@ cdef class OwnRest:
             look_ms = self.look_every_ms
         return epoll_wait(fd, events, EVENTS_MAX, left_ms)
 
-    cdef void stand_back(self) noexcept nogil:
+    cdef void sleep_without_network(self) noexcept nogil:
         """Sleeps for a moment, however much comes over the network."""
         cdef pollfd watched[OTHERS_MAX]
         cdef timespec longest
         cdef int i
-        self.stands_back = False
+        self.leaves_network = False
         if self.timeout_ms == 0:
             return
         for i in range(self.others_count):
             watched[i].fd, watched[i].events = self.others[i], POLLIN
-        longest.tv_sec, longest.tv_nsec = 0, STAND_BACK_NS
+        longest.tv_sec, longest.tv_nsec = 0, WITHOUT_NETWORK_NS
         ppoll(watched, <unsigned long>self.others_count, &longest, NULL)
 
     cdef bint deliver(self, epoll_event *events, int count, uint64_t until) except -1:
@@ -195,9 +195,9 @@ cdef class OwnRest:
         for i in range(count if self.fetch is not None else 0):
             if events[i].data.fd == self.network_fd:
                 came = self.fetch()
-                self.stands_back = came == FETCH_LEFT
+                self.leaves_network = came == FETCH_LEFT
                 # Where nothing has come, another socket is readable.
-                self.fetched = came == FETCH_CAME or self.stands_back
+                self.fetched = came == FETCH_CAME or self.leaves_network
         while True:
             now = read_ticks(clock_kind())
             handled = pump.loop(now, now, 0, True, 0)
@@ -207,8 +207,8 @@ cdef class OwnRest:
             if handled == 0 and came != FETCH_CAME:
                 return count == 1
             # More may have come meanwhile, and a source may wait for an ACK.
-            came = self.fetch() if not self.stands_back else FETCH_LEFT
-            self.stands_back = came == FETCH_LEFT
+            came = self.fetch() if not self.leaves_network else FETCH_LEFT
+            self.leaves_network = came == FETCH_LEFT
             self.fetched = came != FETCH_HAS_MORE
 
     cdef int spin(self, int fd, epoll_event *events):

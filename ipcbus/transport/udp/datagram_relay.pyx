@@ -105,7 +105,9 @@ cdef class DatagramFetcher:
     def direct(self, RingWriter writer not None, uint64_t number, uint64_t trail_max, Py_ssize_t size_max, uint64_t room_min):
         with cython.critical_section(self):
             before = self.writer    # freed behind the section
-            self.writer, self.number, self.trail_max = writer, number, trail_max
+            self.writer, self.number = writer, number
+            # Where nothing is missing, the source need not hold what will have come by then.
+            self.trail_max = trail_max if trail_max < number else <uint64_t>-1
             self.due, self.room_min = size_max, room_min
             self.ack, self.acks = None, 0
 
@@ -125,7 +127,6 @@ cdef class DatagramFetcher:
     cdef int fetch_some(self) except -9:
         cdef Batched arrivals = self.arrivals
         cdef int before = self.moved.count
-        cdef uint64_t number
         if self.writer is None or not self.writer.has_room(self.room_min):
             return FETCH_HAS_MORE
         if self.charged() >= self.due and not self.acknowledge():
@@ -137,10 +138,9 @@ cdef class DatagramFetcher:
                 if self.writer is None:
                     return FETCH_HAS_MORE  # while this thread read, another one has settled
                 before = self.moved.count
-                number = self.number + <uint64_t>before
                 move(
-                    arrivals, self.writer, &self.sender, self.session_id, number,
-                    number if self.trail_max >= self.number else self.trail_max, &self.moved,
+                    arrivals, self.writer, &self.sender, self.session_id, self.number + <uint64_t>before,
+                    self.trail_max, &self.moved,
                 )
         finally:
             arrivals.leave()

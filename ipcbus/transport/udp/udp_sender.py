@@ -20,7 +20,7 @@ from ipcbus.transport.udp.ack_watch import AckWatch
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME, TARGETS_MAX, RecordSender
 from ipcbus.transport.udp.session_socket import ANSWERS_MAX
 from ipcbus.transport.udp.udp_link import SenderLinks, UdpLink
-from ipcbus.wire.udp_packets import ACK
+from ipcbus.wire.udp_packets import is_ack
 from ipcbus.wire.wire_layout import UPLINK
 from ringbuf.relay import take
 from ringbuf.ring import RingReader
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
-_ACK: Final = bytes([ACK])
 _LINGER_CHECK_NS = 50_000_000
 _OFTEN_NS = 10_000_000
 """Where a source waits for clients again and again, a timer runs at this interval: starting one wakes the driver."""
@@ -358,10 +357,9 @@ class UdpSender:
             CAME where nothing is to do but what timers do, else NOTHING_CAME or HAS_MORE. LEFT where it has left all.
         """
         now_ns = time.monotonic_ns()
-        records = self._records
-        if not may_leave or not isinstance(records, RecordSender) or self._reliable_sender.blocked:
-            return self._look_for_acks(now_ns)
-        return LEFT if self._watch.leaves(records, now_ns) else self._look_for_acks(now_ns)
+        may_leave &= isinstance(self._records, RecordSender) and not self._reliable_sender.blocked
+        leaves = may_leave and self._watch.leaves(cast("RecordSender", self._records), now_ns)
+        return LEFT if leaves else self._look_for_acks(now_ns)
 
     def _look_for_acks(self, now_ns: int) -> int:
         """Takes what has come; returns as `take_acks`."""
@@ -372,7 +370,7 @@ class UdpSender:
                 self._watch.looked(self._records, now_ns)
             # A source that begins to wait has to ask in time; the timer of one that has waited before runs.
             is_usual = changes == self._changes and (waited or not self._waits)
-        if any(packet[1:2] != _ACK for packet in packets):
+        if not all(map(is_ack, packets)):
             self._watch.more_came(now_ns)
         elif is_usual:
             return CAME if packets else NOTHING_CAME

@@ -30,6 +30,7 @@ from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.relay import put, take
 from ringbuf.ring import RingReader
 from ringbuf.slots import Identity
+from tests.kit.udp_sockets import bound
 from tests.unit.ipcbus.reliability.ends import AT, SESSION, receiver
 
 if TYPE_CHECKING:
@@ -38,13 +39,6 @@ if TYPE_CHECKING:
     from ipcbus.reliability.reliable_receiver import ReliableReceiver
 
 LONGEST = 9000
-
-
-def bound() -> socket.socket:
-    """A socket of loopback."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 0))
-    return sock
 
 
 class Way:

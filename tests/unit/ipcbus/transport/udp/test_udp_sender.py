@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from unittest.mock import Mock
 
@@ -14,16 +13,11 @@ from ipcbus.transport.udp.mmsg import Batched
 from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire import udp_packets
 from ringbuf.channel import OwnedChannel, Shape
+from tests.kit.udp_sockets import bound
 
 SESSION = 7
 COUNT = 200
 CLIENT = ("127.0.0.1", 9)
-
-
-def bound() -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 0))
-    return sock
 
 
 def test_a_thread_that_waits_for_a_client_reads_its_answers(domain: str) -> None:
