@@ -123,6 +123,7 @@ class Client:
         progress_ns: the time at which it needed a later datagram, or had more room, for the last time.
         begins: whether the address has asked for a cookie since it was registered: its receiver begins another stay.
         path: the congestion control of the way to it; None without.
+        place: the number of the next datagram to send to it, while it is behind the others; None while it is not.
         admitted_ns: the time of the last ADMITTED; 0 after its answer.
         first_round_trip_ns: the time from ADMITTED to its answer; 0 before.
     """
@@ -146,6 +147,7 @@ class Client:
     progress_ns: int = 0
     begins: bool = False
     path: Path | None = None
+    place: int | None = None
     admitted_ns: int = 0
     first_round_trip_ns: int = 0
     _pending_revision: int = -1
@@ -156,6 +158,10 @@ class Client:
     def round_trip_ns(self) -> int:
         """The time in which an answer comes, as measured; 0 before the first measurement."""
         return self.path.answer_ns if self.path is not None else self.first_round_trip_ns
+
+    def lead_of(self, lead: int) -> int:
+        """Returns the number of the next datagram to send to it; `lead` is that of a client that is not behind."""
+        return lead if self.place is None else self.place
 
     def update(self, ack: Ack, topics_max: int, lead: int) -> bool:
         """Takes identity and topics from an ACK, before datagram `lead`; returns whether that changes anything.

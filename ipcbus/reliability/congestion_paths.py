@@ -2,7 +2,8 @@
 
 The source asks each client several times in a round trip for an ACK. What was sent before the question is not on its
 way any more when the answer comes, and NAKs show what was lost. All clients get the same datagrams, so the session goes
-at the pace of the slowest path. What is sent again takes from the same pace.
+at the pace of the slowest path. Without a group a client may be behind the others for a while (`BehindClients`). What
+is sent again takes from the pace of the group, or of the client that asked for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ipcbus.reliability.behind_clients import BehindClients
 from ipcbus.reliability.congestion import UNLIMITED, CubicWindow, LossRate
 from ipcbus.reliability.following import Following
 from ipcbus.wire.udp_packets import CHARGE
@@ -30,10 +32,14 @@ _FIRST_UNIT: Final = 1400 + CHARGE
 _FIRST_ROUND_TRIP_NS: Final = 100_000_000
 _TIMEOUT_MIN_NS: Final = 200_000_000
 _TIMEOUT_MAX_NS: Final = 2_000_000_000
+_ASK_MIN_NS: Final = 5_000_000
+_DOUBLED_MAX: Final = 5
 _ASKS_MAX: Final = 64
 SILENT_TIMES: Final = 3
 """Times that a client must be silent until a source-paced source does not wait for it any more."""
 _AGAIN_MAX: Final = 4096
+_MEAN_NS: Final = 500_000_000
+"""Time over which the mean of what a path takes goes."""
 _GROUP_ASK_NS: Final = 1_000_000
 """Time between two questions to members of a group, beside those to the slowest."""
 
@@ -90,6 +96,12 @@ class Path:
             position: the bytes of all datagrams before.
         """
         self.control = control
+        self.pacer = Pacer()
+        """Spreads what goes to this client alone."""
+        self.takes = 0.0
+        """Bytes a second that the way takes, a mean; 0 before the first round trip."""
+        self.position = position
+        """The bytes of all datagrams that were sent to the client, while it is behind (`BehindClients`)."""
         self._repairs = self._repairs_count = 0
         """Bytes and number of datagrams that were sent again to this client."""
         self._gone = position
@@ -99,6 +111,8 @@ class Path:
         self._questions: deque[_Question] = deque(maxlen=_ASKS_MAX)
         self._answered_ns = 0
         self._ask_at = position
+        self.ask_again_ns = 0
+        """The time at which to ask a client that is behind again: the question or the answer may be lost."""
         self._round_trip = self._deviation = 0.0
         self.timeouts = 0
         """Times that no answer came since the last one."""
@@ -170,6 +184,7 @@ class Path:
         again = bool(self._questions) and self._questions[-1].lead == lead
         self._questions.append(_Question(lead, count + self._repairs_count, sent, now_ns, again))
         self._ask_at = sent + max(self.control.unit, self._usable // 4, spacing)
+        self.ask_again_ns = now_ns + (max(self.answer_ns, _ASK_MIN_NS) << min(self.timeouts, _DOUBLED_MAX))
 
     def answered(self, lead: int, position: int, now_ns: int) -> bool:
         """Takes an ACK of the client, which knows all numbers below `lead`; returns whether it tells anything."""
@@ -180,6 +195,7 @@ class Path:
                 break
         if found is None:
             return False
+        before_ns = self._answered_ns
         self.timeouts, self._answered_ns = 0, now_ns
         again = found.again or (bool(self._questions) and self._questions[0].lead == found.lead)
         if not again or not self._round_trip:
@@ -189,7 +205,15 @@ class Path:
         self._gone += size
         round_trip_ns = self.round_trip_ns if again else max(1000, now_ns - found.asked_ns)
         self.control.acknowledged(size, found.datagrams, now_ns, round_trip_ns, used=used)
+        self._note_pace(now_ns - before_ns)
         return True
+
+    def _note_pace(self, passed_ns: int) -> None:
+        """Takes note of the pace after an answer, `passed_ns` after the one before."""
+        self.pacer.rate = self.rate
+        takes = self.control.window * _SECOND / self.round_trip_ns
+        share = min(1.0, passed_ns / _MEAN_NS) if self.takes else 1.0
+        self.takes += (takes - self.takes) * share
 
     def _measure(self, passed_ns: int) -> None:
         passed_ns = max(1000, passed_ns)
@@ -213,6 +237,7 @@ class Path:
             return False
         self._recover, self._recover_sent = lead, self.sent(position)
         self.control.lost(count + self._repairs_count, now_ns)
+        self.pacer.rate = self.rate
         return True
 
     def turn(self, now_ns: int) -> bool:
@@ -224,6 +249,7 @@ class Path:
         self._questions.clear()
         self._ask_at = 0
         self.control.silent()
+        self.pacer.rate = self.rate
         return True
 
 
@@ -254,6 +280,10 @@ class Paths:
         self._following = following or Following()
         self._multicast, self._receiver_paced, self._is_exempt = multicast, receiver_paced, is_exempt
         self.pacer = Pacer()
+        """Spreads what goes to all."""
+        self._unpaced = Pacer()
+        self.behind = None if multicast else BehindClients(window, clients)
+        """The clients that have yet to get what others have got; None with a group."""
         self.ask_at = UNLIMITED
         """The lowest position at which a client is to be asked."""
         self._unit = float(_FIRST_UNIT)
@@ -271,13 +301,15 @@ class Paths:
         unit = int(self._unit)
         control: Control = LossRate(unit) if self._multicast else CubicWindow(unit)
         window = self._window
-        client.path = Path(control, window.lead, self._position)
+        client.path, client.place = Path(control, window.lead, self._position), None
         client.path.asked(window.lead, self._count, self._position, now_ns)
         self._renew()
 
     def sent(self, size: int) -> None:
-        """Takes note of a new datagram."""
+        """Takes note of a new datagram, before the window gets it."""
         self._unit += (size + CHARGE - self._unit) / 64
+        if self.behind is not None and self.behind.note(size + CHARGE):
+            self._renew()
 
     @property
     def _position(self) -> int:
@@ -289,6 +321,32 @@ class Paths:
         """The number of datagrams that were sent to all."""
         return self._window.lead + self._repairs_count
 
+    def pacer_of(self, to: Hashable) -> Pacer:
+        """Returns what spreads datagrams that are sent again, to one client or to the group."""
+        client = self._clients.get(to)
+        if self._multicast:
+            return self.pacer
+        return client.path.pacer if client is not None and client.path is not None else self._unpaced
+
+    def _place_of(self, client: Client, path: Path) -> tuple[int, int]:
+        """Returns the number of the next datagram for a client, and the bytes that were sent to it."""
+        if client.place is None:
+            return self._window.lead, self._position
+        return client.place, path.position
+
+    def limit_of(self, client: Client) -> int:
+        """Returns the position up to which the source may go although the way to a client takes less."""
+        path = client.path
+        if path is None or not self.waits_for(client):
+            return UNLIMITED
+        return path.limit if self.behind is None else self.behind.limit_of(client, path)
+
+    def reach_of(self, client: Client) -> int:
+        """Returns the position up to which the way to a client takes datagrams now; -1 if the source does not care."""
+        if self.behind is None or client.path is None:
+            return UNLIMITED
+        return client.path.limit if self.waits_for(client) else -1
+
     def repaired(self, to: Hashable, number: int, size: int, now_ns: int) -> None:
         """Takes note of a datagram that is sent again, to one client or to the group."""
         client = self._clients.get(to)
@@ -298,16 +356,22 @@ class Paths:
             self._repairs += size + CHARGE
             self._repairs_count += 1
         elif client is not None and client.path is not None:
-            self._again[number, to] = now_ns, client.path.sent(self._position)
-            client.path.repaired(size + CHARGE)
-            self.ask_at = min(self.ask_at, client.path.ask_at)
+            path = client.path
+            self._again[number, to] = now_ns, path.sent(self._place_of(client, path)[1])
+            path.repaired(size + CHARGE)
+            self._takes_less()
+            self.ask_at = min(self.ask_at, path.ask_at)
         if len(self._again) > _AGAIN_MAX:
             del self._again[next(iter(self._again))]
+
+    def _takes_less(self) -> None:
+        if self.behind is not None:
+            self.behind.look_again()
 
     def answered(self, client: Client, lead: int, now_ns: int) -> bool:
         """Takes an ACK of a client; returns whether it tells anything."""
         path = client.path
-        if path is None or not path.answered(lead, self._position, now_ns):
+        if path is None or not path.answered(lead, self._place_of(client, path)[1], now_ns):
             return False
         path.control.unit = int(self._unit)
         self._changed(client, path)
@@ -324,15 +388,16 @@ class Paths:
             again_ns, sent = self._again.get((number, to), (now_ns, 0))
             # A NAK may have passed the repair on the way.
             listed.append((number, sent if now_ns - again_ns > path.answer_ns else -1))
-        if not path.lost(listed, self._window.lead, self._count, self._position, now_ns):
+        lead, position = self._place_of(client, path)
+        if not path.lost(listed, lead, self._count, position, now_ns):
             return False
+        self._takes_less()
         self._changed(client, path)
         return True
 
     def due(self, now_ns: int) -> list[Client]:
         """Returns the clients to ask for an ACK now."""
-        position = self._position
-        if position < self.ask_at:
+        if self._position < self.ask_at and not self.behind:
             return []
         found = []
         ask_at = UNLIMITED
@@ -340,7 +405,8 @@ class Paths:
             path = client.path
             if path is None:
                 continue
-            if position >= path.ask_at:
+            again = client.place is not None and now_ns >= path.ask_again_ns
+            if again or self._place_of(client, path)[1] >= path.ask_at:
                 self.asked(client, now_ns)
                 found.append(client)
             ask_at = min(ask_at, path.ask_at)
@@ -355,21 +421,25 @@ class Paths:
             if self._multicast and path is not self._slowest and self.pacer.rate < UNLIMITED:
                 # A group may have very many members.
                 spacing = self.pacer.rate * _GROUP_ASK_NS * len(self._clients.addresses) // _SECOND
-            path.asked(self._window.lead, self._count, self._position, now_ns, spacing)
+            lead, position = self._place_of(client, path)
+            path.asked(lead, self._count, position, now_ns, spacing)
 
     def turn(self, now_ns: int) -> bool:
         """Runs the timers; returns whether something has changed."""
         paths = [client.path for client in self._clients.registered if client.path is not None]
         changed = any([path.turn(now_ns) for path in paths])
+        if changed:
+            self._takes_less()
         if changed or self._changes != self._clients.changes:
             self._changes = self._clients.changes
             self._renew()
         return changed
 
-    @property
-    def next_ns(self) -> int | None:
-        """The time at which to call `turn`."""
+    def next_ns(self, now_ns: int) -> int | None:
+        """Returns the time at which to call `turn`, and to ask for the datagrams of clients that are behind."""
         times = [client.path.silent_ns for client in self._clients.registered if client.path is not None]
+        if self.behind:
+            times.append(self.behind.next_ns(now_ns))
         return min((time for time in times if time is not None), default=None)
 
     def waits_for(self, client: Client) -> bool:
@@ -380,7 +450,7 @@ class Paths:
         return self._receiver_paced or path.timeouts < SILENT_TIMES
 
     def _changed(self, client: Client, path: Path) -> None:
-        if path is self._slowest or self._changes != self._clients.changes:
+        if path is self._slowest or self._changes != self._clients.changes or self.behind:
             self._changes = self._clients.changes
             self._renew()
         elif self._following.prefers(path.rate, self.pacer.rate) and self.waits_for(client):
@@ -394,7 +464,8 @@ class Paths:
             if path is None:
                 continue
             ask_at = min(ask_at, path.ask_at)
-            if self.waits_for(client) and self._following.prefers(path.rate, rate):
-                rate, slowest = path.rate, path
+            pace = path.rate if client.place is None or self.behind is None else self.behind.pace(path)
+            if self.waits_for(client) and self._following.prefers(pace, rate):
+                rate, slowest = pace, path
         self.pacer.rate = rate if slowest is not None else UNLIMITED
         self._slowest, self.ask_at = slowest, ask_at

@@ -115,15 +115,20 @@ class Credit:
         self._changes = self._clients.changes
         following = self._following
         found, slowest = following.worst, None
+        reach, ahead = -1, None
         span = max(self._window.span, size + CHARGE)
         for client in self._clients.registered:
             if not following.includes(client):
                 continue
             limit = self._room_of(client, span) if self._receiver_paced else UNLIMITED
-            if client.path is not None and self._paths is not None and self._paths.waits_for(client):
-                limit = min(limit, client.path.limit)
+            if self._paths is not None:
+                limit = min(limit, self._paths.limit_of(client))
+                if (farthest := self._paths.reach_of(client)) > reach:
+                    reach, ahead = farthest, client
             if following.prefers(limit, found):
                 found, slowest = limit, client
+        if ahead is not None and reach < found:  # no client would get it now
+            found, slowest = reach, ahead
         self.limit = found if slowest is not None else UNLIMITED
         return slowest
 
@@ -136,8 +141,9 @@ class Credit:
         """Returns the position up to which a client has room, and the window holds what it needs."""
         window = self._window
         passed = client.filter.passed
-        if passed and client.next >= window.lead - passed:  # all that was sent to it has come
-            client.next = window.lead
+        lead = client.lead_of(window.lead)
+        if passed and client.next >= lead - passed:  # all that was sent to it has come
+            client.next = lead
         return min(client.limit, window.position_of(client.next) + span)
 
     # ---- a source that waits

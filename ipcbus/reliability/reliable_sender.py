@@ -108,15 +108,10 @@ class ReliableSender(SessionSender):
         if self._filter is not None:
             topics = self._filter.topics_of(body)
             number = send_state.send(body, now_ns, wanted=self._filter.wanted(topics))
-            if number >= 0:
-                self._packets_out += self._filter.send(number, send_state.window.trail, body, topics, now_ns)
-                self._ask(now_ns)
-            return
-        number = send_state.send(body, now_ns)
-        if number >= 0 and not send_state.has_no_receivers:
-            self._packets_out.append(
-                (udp_packets.data_front(self.session_id, number, send_state.window.trail, 0) + body, ALL)
-            )
+        else:
+            number = send_state.send(body, now_ns)
+        if number >= 0:
+            self._put_new(number, send_state.window.trail, body, now_ns)
             if send_state.paths is not None:
                 self._ask(now_ns)
 
@@ -160,6 +155,11 @@ class ReliableSender(SessionSender):
         return self._send_state.blocked
 
     @property
+    def is_behind(self) -> bool:
+        """Whether a client has yet to get what others have got, since the way to it takes less."""
+        return self._send_state.paths is not None and bool(self._send_state.paths.behind)
+
+    @property
     def rate_limited(self) -> bool:
         """Whether a datagram waits for the data rate."""
         return self._send_state.waiting > 0
@@ -198,7 +198,7 @@ class ReliableSender(SessionSender):
     @property
     def over(self) -> bool:
         """Whether the session is done: after `end`, when all clients have left or got enough announcements."""
-        if self._finals_sent is None or self.blocked or self._still_needed:
+        if self._finals_sent is None or self.blocked or self.is_behind or self._still_needed:
             return False
         return self._finals_sent >= FINAL_TIMES or not (self._multicast or self.addresses)
 
@@ -256,6 +256,7 @@ class ReliableSender(SessionSender):
         datagrams, session_message_due = self._send_state.turn(now_ns)
         for sent in datagrams:
             self._put_data(sent, now_ns)
+        self._put_behind(now_ns)
         self._ask(now_ns)
         if self._filter is not None:
             self._packets_out += self._filter.turn(self.lead, now_ns)
@@ -308,7 +309,7 @@ class ReliableSender(SessionSender):
                 self._send_state.paths.admit(client, now_ns)
             self._put_notice(client)
             flags |= udp_packets.FILTERS if self._filter is not None else 0
-        self._packets_out.append((self._session_message(flags, cookie, found.nonce), address))
+        self._packets_out.append((self._session_message(flags, cookie, found.nonce, client), address))
 
     def _from_client(self, found: udp_packets.Packet, address: Hashable, now_ns: int) -> None:
         cookie = found.cookie if isinstance(found, _WithCookie) else 0
@@ -337,6 +338,7 @@ class ReliableSender(SessionSender):
         if credit is None:
             client.next = max(client.next, min(found.next, self.lead))
         elif credit.take(client, found.next, found.room) or may_send:
+            self._put_behind(now_ns)
             self._send_waiting(now_ns)
         if before != (client.next, client.limit):
             client.progress_ns = now_ns
@@ -397,25 +399,55 @@ class ReliableSender(SessionSender):
             if sent.to is ALL or self._clients.get(sent.to) is not None:
                 front = udp_packets.data_front(self.session_id, sent.number, sent.trail, udp_packets.AGAIN)
                 self._packets_out.append((front + sent.data, sent.to))
-        elif self._filter is not None:
-            topics = self._filter.topics_of(sent.data)
-            self._packets_out += self._filter.send(sent.number, sent.trail, sent.data, topics, now_ns)
+        else:
+            self._put_new(sent.number, sent.trail, sent.data, now_ns)
+
+    def _put_new(self, number: int, trail: int, body: bytes, now_ns: int) -> None:
+        """Puts out a new datagram for the clients that are not behind."""
+        if self._filter is not None:
+            self._packets_out += self._filter.send(number, trail, body, self._filter.topics_of(body), now_ns)
         elif not self._send_state.has_no_receivers:
-            front = udp_packets.data_front(self.session_id, sent.number, sent.trail, 0)
-            self._packets_out.append((front + sent.data, ALL))
+            packet = udp_packets.data_front(self.session_id, number, trail, 0) + body
+            if not self.is_behind:
+                self._packets_out.append((packet, ALL))
+                return
+            clients = self._clients.registered
+            self._packets_out += [(packet, client.address) for client in clients if client.place is None]
+
+    def _put_behind(self, now_ns: int) -> None:
+        """Puts out what the ways to the clients that are behind take now."""
+        send_state, paths = self._send_state, self._send_state.paths
+        if paths is None or not paths.behind:
+            return
+        for client, number, place in paths.behind.next(now_ns):
+            body, trail = send_state.window.get(number), send_state.window.trail
+            if body is None:
+                continue
+            if self._filter is None:
+                packet = udp_packets.data_front(self.session_id, number, trail, 0) + body
+                self._packets_out.append((packet, client.address))
+                continue
+            if place != number:
+                self._packets_out += self._filter.notice(client, place)
+                client.filter.passed = 0
+            self._packets_out += self._filter.send_to(client, number, trail, body, now_ns)
+        if self._finals_sent is not None and not paths.behind:
+            self._finals_sent, self._final_ns = 0, now_ns  # the clients that were behind have not heard of the end
 
     def _put_notice(self, client: Client) -> None:
         """Puts out which datagrams are not for a client, before a packet that shows that they were sent."""
         if self._filter is not None:
-            self._packets_out += self._filter.notice(client, self.lead)
+            self._packets_out += self._filter.notice(client, client.lead_of(self.lead))
 
     def _put_refusal(self, refusal: Refusal, to: Hashable) -> None:
         for packet in udp_packets.ncfs(self.session_id, refusal.reason, refusal.numbers):
             self._packets_out.append((packet, to))
 
-    def _session_message(self, flags: int, cookie: int, nonce: int) -> bytes:
-        final = udp_packets.FINAL if self._finals_sent is not None and not self.blocked else 0
-        return udp_packets.session_message(self.session_id, self.lead, self.trail, flags | final, cookie, nonce)
+    def _session_message(self, flags: int, cookie: int, nonce: int, client: Client | None = None) -> bytes:
+        lead = self.lead if client is None else max(client.lead_of(self.lead), self.trail)
+        ends = self._finals_sent is not None and not self.blocked and lead == self.lead
+        flags = flags & ~udp_packets.FINAL | (udp_packets.FINAL if ends else 0)
+        return udp_packets.session_message(self.session_id, lead, self.trail, flags, cookie, nonce)
 
     def _put_session_messages(self, flags: int, each: bool = False) -> None:
         """Puts out a session message for all; for each client, with its cookie, without a group or if `each`."""
@@ -431,7 +463,7 @@ class ReliableSender(SessionSender):
         """Puts out a session message for one client, which also says whether the source waits for it."""
         self._put_notice(client)
         flags |= udp_packets.EVICTED if client.evicted else 0
-        self._packets_out.append((self._session_message(flags, client.cookie, 0), client.address))
+        self._packets_out.append((self._session_message(flags, client.cookie, 0, client), client.address))
 
     def _put_final(self, now_ns: int) -> None:
         if self._finals_sent is None or self.over or self.blocked or now_ns < self._final_ns:

@@ -316,7 +316,7 @@ class SendState:
                 queued.append(asked)
         found = self._send_queued(now_ns)
         # What waits for congestion control only comes so soon that an NCF would put off the next NAK for too long.
-        paced = self.paths is not None and not self.paths.pacer.allows(now_ns)
+        paced = self.paths is not None and not self.paths.pacer_of(client).allows(now_ns)
         for asked in queued if not paced else ():
             # The datagram waits for the rate and comes later: the client need not ask again.
             if asked in self._retransmit_queue:
@@ -342,7 +342,8 @@ class SendState:
         if self._retransmit_queue:
             held = self.window.get(min(number for number, _ in self._retransmit_queue))
             limit_ns = self.retransmit_limiter.next_ns(len(held) - self._prefix if held else 0, now_ns)
-            times.append(max(limit_ns, self._paced_ns(now_ns)))
+            askers = {client for _, client in self._retransmit_queue}
+            times.append(max(limit_ns, min(self._paced_ns(now_ns, client) for client in askers)))
         if self.slowest is not None and self.credit is not None:
             times.append(self.credit.next_ns)
         elif self._waiting:
@@ -350,15 +351,16 @@ class SendState:
                 now_ns
                 if self.has_no_receivers
                 else max(
-                    self._data_limiter.next_ns(len(self._waiting[0]) - self._prefix, now_ns), self._paced_ns(now_ns)
+                    self._data_limiter.next_ns(len(self._waiting[0]) - self._prefix, now_ns),
+                    self.paths.pacer.next_ns(now_ns) if self.paths is not None else now_ns,
                 )
             )
         if self.paths is not None:
-            times.append(self.paths.next_ns)
+            times.append(self.paths.next_ns(now_ns))
         return min((time for time in times if time is not None), default=None)
 
-    def _paced_ns(self, now_ns: int) -> int:
-        return self.paths.pacer.next_ns(now_ns) if self.paths is not None else now_ns
+    def _paced_ns(self, now_ns: int, client: Hashable) -> int:
+        return self.paths.pacer_of(client).next_ns(now_ns) if self.paths is not None else now_ns
 
     def send_waiting(self, now_ns: int) -> list[Datagram]:
         """Returns the datagrams that waited and can be sent now."""
@@ -374,19 +376,23 @@ class SendState:
         return found
 
     def _send_queued(self, now_ns: int) -> list[Datagram]:
-        found = []
+        found: list[Datagram] = []
+        held_up: set[Hashable] = set()
         # The oldest datagram first: it leaves the window first.
         for number, client in sorted(self._retransmit_queue, key=itemgetter(0)):
             data = self.window.get(number)
             if data is None:
                 self.counts.naks_too_old += 1
+            elif client in held_up:
+                continue
             elif self._may_send_again(number, len(data) - self._prefix, client, now_ns):
                 found.append(Datagram(number, self.window.trail, data, retransmitted=True, to=client))
                 _note(self._retransmitted_ns, (number, client), now_ns)
                 self.counts.rxs_sent += 1
                 self.counts.rx_bytes_sent += len(data) - self._prefix
             else:
-                break
+                held_up.add(client)
+                continue
             del self._retransmit_queue[number, client]
         return found
 
@@ -394,9 +400,10 @@ class SendState:
         paths = self.paths
         if paths is None:
             return self.retransmit_limiter.take(size, now_ns)
-        if not paths.pacer.allows(now_ns) or not self.retransmit_limiter.take(size, now_ns):
+        pacer = paths.pacer_of(client)
+        if not pacer.allows(now_ns) or not self.retransmit_limiter.take(size, now_ns):
             return False
-        paths.pacer.spend(size + CHARGE, now_ns)
+        pacer.spend(size + CHARGE, now_ns)
         paths.repaired(client, number, size, now_ns)
         return True
 

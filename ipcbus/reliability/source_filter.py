@@ -95,25 +95,49 @@ class SourceFilter:
         found: list[tuple[bytes, Hashable]] = []
         packets: dict[int, bytes] = {}
         for client in self._clients.registered:
-            state = client.filter
-            if not state.wants(topics):
-                self.filtered += 1
-                state.passed += 1
-                if state.notice_ns is None:
-                    state.interval_ns = state.interval_ns or self._notice_ns
-                    state.notice_ns = now_ns + state.interval_ns
-                if state.passed % PASSED_MAX == 0:
-                    found += self.notice(client, number + 1)
-                continue
-            passed = state.passed
-            if passed > PASSED_MAX:
-                found += self.notice(client, number)
-                passed = 0
-            if passed not in packets:
-                packets[passed] = udp_packets.data_front(self._session_id, number, trail, passed << PASSED_SHIFT) + body
-            found.append((packets[passed], client.address))
-            state.passed, state.notice_ns, state.interval_ns = 0, None, 0
+            if client.place is None:
+                self._put(client, number, trail, body, client.filter.wants(topics), now_ns, packets, found)
         return found
+
+    def send_to(
+        self, client: Client, number: int, trail: int, body: bytes, now_ns: int
+    ) -> list[tuple[bytes, Hashable]]:
+        """Returns the packets of a datagram that others have got before."""
+        found: list[tuple[bytes, Hashable]] = []
+        wanted = client.filter.had(number, self.topics_of(body))
+        self._put(client, number, trail, body, wanted, now_ns, {}, found)
+        return found
+
+    def _put(
+        self,
+        client: Client,
+        number: int,
+        trail: int,
+        body: bytes,
+        wanted: bool,
+        now_ns: int,
+        packets: dict[int, bytes],
+        found: list[tuple[bytes, Hashable]],
+    ) -> None:
+        """Adds the packets of a datagram for one client; `packets` has those that were made for others."""
+        state = client.filter
+        if not wanted:
+            self.filtered += 1
+            state.passed += 1
+            if state.notice_ns is None:
+                state.interval_ns = state.interval_ns or self._notice_ns
+                state.notice_ns = now_ns + state.interval_ns
+            if state.passed % PASSED_MAX == 0:
+                found += self.notice(client, number + 1)
+            return
+        passed = state.passed
+        if passed > PASSED_MAX:
+            found += self.notice(client, number)
+            passed = 0
+        if passed not in packets:
+            packets[passed] = udp_packets.data_front(self._session_id, number, trail, passed << PASSED_SHIFT) + body
+        found.append((packets[passed], client.address))
+        state.passed, state.notice_ns, state.interval_ns = 0, None, 0
 
     def answer(
         self, client: Client, numbers: Iterable[int], held: Callable[[int], bytes | None]
@@ -143,7 +167,7 @@ class SourceFilter:
         for client in self._clients.registered:
             state = client.filter
             if state.notice_ns is not None and now_ns >= state.notice_ns:
-                found += self.notice(client, lead)
+                found += self.notice(client, client.lead_of(lead))
                 state.notice_ns = None
                 state.interval_ns = min(2 * state.interval_ns, self._notice_max_ns)
         return found

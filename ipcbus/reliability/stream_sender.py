@@ -253,7 +253,7 @@ class StreamSender(SessionSender):
                 return True
         return False
 
-    rate_limited = False  # TCP paces itself
+    rate_limited = is_behind = False  # TCP paces itself
 
     @property
     def slowest(self) -> Client | None:

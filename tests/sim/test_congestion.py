@@ -36,10 +36,10 @@ def offer(world: World, rate: int, ns: int) -> None:
         world.rest(gap)
 
 
-def longest_stall(world: World, begin: int) -> int:
-    """The longest time for which a receiver that delivers in order got nothing."""
+def longest_stall(world: World, begin: int, first: int = 0) -> int:
+    """The longest time for which a receiver, from the given one on, that delivers in order got nothing."""
     longest = 0
-    for member in world.members:
+    for member in world.members[first:]:
         last = begin
         for number in sorted(member.got):
             longest = max(longest, member.got[number] - last)
@@ -165,10 +165,52 @@ def test_a_group_whose_tag_nobody_has_waits_for_nobody() -> None:
     assert not world.source.blocked
 
 
-def loses_a_fifth(chance: Random, lossy: Member, packet: bytes, member: Member, down: bool) -> bool:
+def loses(share: float, chance: Random, lossy: Member, packet: bytes, member: Member, down: bool) -> bool:
     """What one member sends and receives."""
     del packet, down
-    return member is lossy and chance.random() < 0.2
+    return member is lossy and chance.random() < share
+
+
+@pytest.mark.parametrize(
+    ("loss", "seconds", "seed"),
+    [
+        (0.2, SECONDS, 1),
+        *[pytest.param(loss, 20, seed, marks=pytest.mark.long) for loss in (0.05, 0.2) for seed in (2, 3)],
+    ],
+)
+@PACINGS
+def test_others_go_on_beside_a_client_that_loses_much(
+    loss: float, seconds: int, seed: int, receiver_paced: bool
+) -> None:
+    world = World(seed, receivers=3, size=SIZE, sending=settings(receiver_paced=receiver_paced))
+    lossy, *others = world.members
+    world.drops = partial(loses, loss, Random(seed), lossy)
+    begin = world.now
+    offer(world, 2 * LINK_RATE, seconds * SECOND)
+    # They have what the mean pace of the lossy one allows, without its gaps, and it is not far behind.
+    assert longest_stall(world, begin, first=1) <= 50 * MS
+    assert world.source.lead * SIZE * 8 > {0.05: 2_500_000, 0.2: 1_000_000}[loss] * seconds
+    assert world.source.lead - len(lossy.got) < 250
+    assert [each.repairs for each in others] == [0, 0]
+    world.rest(5 * SECOND)
+    world.check(world.source.lead)
+    assert not world.source.is_behind
+
+
+def test_others_soon_wait_for_a_client_that_is_cut_off_for_a_while() -> None:
+    world = World(9, receivers=3, size=SIZE, sending=settings())
+    begin, gone = world.now, world.members[0]
+    offer(world, 2 * LINK_RATE, SECOND)
+    world.drops = lambda packet, member, down: member is gone
+    offer(world, 2 * LINK_RATE, 6 * SECOND)
+    unsent = world.source.lead - len(gone.got)
+    world.drops = lambda packet, member, down: False
+    offer(world, 2 * LINK_RATE, SECOND)
+    # A second of what its way took waits for it in the window, which may be more than was offered.
+    assert 1 < unsent / (2 * LINK_RATE / 8 / SIZE) < 3
+    assert longest_stall(world, begin, first=1) < 5 * SECOND
+    world.rest(5 * SECOND)
+    world.check(world.source.lead)
 
 
 def test_a_group_goes_at_the_pace_of_those_that_it_follows() -> None:
@@ -177,7 +219,7 @@ def test_a_group_goes_at_the_pace_of_those_that_it_follows() -> None:
     for follows, tag in (("slowest", ""), ("tagged", "here 1"), ("fastest", "")):
         sending = replace(settings(), follows=follows, tag=tag)
         world = World(7, multicast=True, receivers=2, size=SIZE, sending=sending)
-        world.drops = partial(loses_a_fifth, Random(7), world.members[0])
+        world.drops = partial(loses, 0.2, Random(7), world.members[0])
         offer(world, 2 * LINK_RATE, SECOND)
         sent[follows] = world.source.lead
         world.drops = lambda packet, member, down: False

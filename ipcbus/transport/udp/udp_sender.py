@@ -369,7 +369,7 @@ class UdpSender:
             if len(packets) < ANSWERS_MAX and isinstance(self._records, RecordSender):
                 self._watch.looked(self._records, now_ns)
             # A source that begins to wait has to ask in time; the timer of one that has waited before runs.
-            is_usual = changes == self._changes and (waited or not self._waits)
+            is_usual = changes == self._changes and (waited or not self._waits) and not self.reliable_sender.is_behind
         if not all(map(is_ack, packets)):
             self._watch.more_came(now_ns)
         elif is_usual:

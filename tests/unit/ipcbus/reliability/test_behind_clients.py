@@ -1,0 +1,242 @@
+"""Clients that have yet to get what others have got."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipcbus.reliability.behind_clients import BehindClients
+from ipcbus.reliability.clients import Client, Clients, ClientSettings, State
+from ipcbus.reliability.congestion import CubicWindow
+from ipcbus.reliability.congestion_paths import Path
+from ipcbus.reliability.retransmit_window import RetransmitWindow
+from ipcbus.reliability.send_state import SendSettings
+from ipcbus.wire import udp_packets
+from ipcbus.wire.udp_packets import AGAIN, CHARGE, DATA_BODY, PASSED_SHIFT, Data
+from tests.unit.ipcbus.reliability import ends
+from tests.unit.ipcbus.reliability.ends import HERE, MS, SECOND, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Set
+
+SIZE = 1000
+OTHER = ("127.0.0.1", 5001)
+
+
+class Two:
+    """A source, a receiver that answers, and another one whose packets wait while it is `cut`."""
+
+    def __init__(self, topics_of: Callable[[bytes], Set[int] | None] | None = None, **terms: object) -> None:
+        sending = SendSettings(data_rate=0, retransmit_rate=0, congestion_control=True, **terms)  # type: ignore[arg-type]
+        self.there = ends.source(topics_of=topics_of, sending=sending)
+        self.pairs: dict[Hashable, Pair] = {at: Pair(self.there, ends.receiver()) for at in (HERE, OTHER)}
+        self.cut = False
+        self.now = 0
+        self.bodies: list[bytes] = []
+        self.down: list[bytes] = []
+        """What was sent to the one that may be cut off."""
+        for pair in self.pairs.values():
+            pair.here.topics([1], 0)
+        self.step()
+
+    @property
+    def slow(self) -> Client:
+        found = self.there.client_at(OTHER)
+        assert found is not None
+        return found
+
+    def step(self, passed_ns: int = 0) -> None:
+        """All do what is due until nothing is left."""
+        self.now += passed_ns
+        for _ in range(40):
+            self.there.turn(self.now)
+            busy = False
+            for address, pair in self.pairs.items():
+                pair.here.turn(self.now)
+                for packet in pair.here.take() if not (self.cut and address == OTHER) else ():
+                    busy = True
+                    self.there.receive(packet, address, self.now)
+            for packet, to in self.there.take():
+                busy = True
+                for address, pair in self.pairs.items():
+                    if to not in (None, address):
+                        continue
+                    if address == OTHER:
+                        self.down.append(packet)
+                    if not (self.cut and address == OTHER):
+                        pair.got += [data for data, _ in pair.here.receive(packet, ends.AT, self.now)]
+            if not busy:
+                return
+
+    def send(self, count: int, body: bytes = bytes([1]) * SIZE) -> None:
+        for _ in range(count):
+            self.bodies.append(body)
+            self.there.send(body, 1, 5, self.now)
+            self.step(2 * MS)
+
+    def packets(self) -> list[udp_packets.Packet | None]:
+        """The packets that were sent to the one that may be cut off."""
+        return [udp_packets.parse(packet) for packet in self.down]
+
+    def numbers(self) -> list[int]:
+        """The new datagrams among them."""
+        return [each.number for each in self.packets() if isinstance(each, Data) and not each.flags & AGAIN]
+
+
+def test_the_others_get_what_a_client_has_yet_to_get() -> None:
+    two = Two()
+    two.send(100)
+    sent, got = two.there.lead, len(two.pairs[OTHER].got)
+    assert got == sent == 100
+    two.cut = True
+    two.send(60)
+    assert len(two.pairs[HERE].got) == 160
+    place = two.slow.place
+    assert place is not None
+    assert two.there.is_behind
+    path, window = two.slow.path, two.there.window
+    assert path is not None
+    assert path.position == window.position_of(place) < window.position
+    # It does not hear of datagrams that were not sent to it: they would count as lost.
+    assert two.numbers() == list(range(place))
+    leads = [each.lead for each in two.packets() if isinstance(each, udp_packets.SessionMessage)]
+    assert max(leads) <= place
+    two.cut = False
+    for _ in range(400):
+        two.step(MS)
+        if two.slow.place is not None:
+            assert path.position == window.position_of(two.slow.place)
+    assert len(two.pairs[OTHER].got) == 160
+    assert two.numbers() == list(range(160))
+    assert two.slow.place is None
+
+
+def test_a_single_client_is_not_behind_for_long() -> None:
+    two = Two()
+    two.there.forget(two.slow)
+    del two.pairs[OTHER]
+    two.send(100)
+    pair = two.pairs.pop(HERE)
+    for _ in range(1000):
+        if two.there.blocked:
+            break
+        two.send(1)
+    assert two.there.blocked
+    assert not two.there.is_behind
+    del pair
+
+
+def test_the_end_is_announced_to_a_client_behind_its_last_datagram() -> None:
+    two = Two()
+    two.send(100)
+    two.cut = True
+    two.send(60)
+    two.there.end(two.now)
+    two.step(SECOND)
+    assert two.pairs[HERE].here.over
+    assert not two.there.over
+    two.cut = False
+    for _ in range(1000):
+        two.step(5 * MS)
+    assert len(two.pairs[OTHER].got) == 160
+    assert two.pairs[OTHER].here.over
+    assert two.there.over
+
+
+def test_what_has_left_the_window_is_lost_by_number_and_the_rest_comes() -> None:
+    two = Two(window_size=150 * SIZE, receiver_paced=False)
+    two.send(100)
+    two.cut = True
+    for _ in range(30):  # it is silent, and a source-paced source does not wait for it any more
+        two.send(50)
+        two.step(20 * MS)
+    place = two.slow.place
+    assert place is not None
+    assert place < two.there.trail
+    assert len(two.pairs[HERE].got) == 1600
+    two.cut = False
+    for _ in range(2000):
+        two.step(5 * MS)
+    assert two.slow.place is None
+    here = two.pairs[OTHER].here
+    lost = here.counts.unrecovered_txw + here.counts.unrecovered_tmo
+    assert (len(two.pairs[OTHER].got) + lost, here.missing) == (1600, 0)
+    assert lost > 1000
+
+
+def topics_of(body: bytes) -> set[int]:
+    return {body[DATA_BODY.size]}
+
+
+OTHERS, MINE = bytes([2]) * SIZE, bytes([1]) * SIZE
+
+
+def test_a_client_that_is_behind_hears_what_was_not_for_it() -> None:
+    two = Two(topics_of)
+    two.send(100)
+    two.cut = True
+    for _ in range(20):
+        two.send(1, OTHERS)
+        two.send(2, MINE)
+    numbers, place = two.numbers(), two.slow.place
+    assert place is not None
+    assert numbers[100:] == [number for number in range(100, place) if number % 3 != 1]
+    two.cut = False
+    for _ in range(1000):
+        two.step(5 * MS)
+    got = two.pairs[OTHER].got
+    here = two.pairs[OTHER].here
+    assert two.slow.place is None
+    assert set(got) == {MINE}
+    assert (len(got), here.missing, here.counts.unrecovered_txw + here.counts.unrecovered_tmo) == (140, 0, 0)
+    assert here.counts.dgrams_filtered == 20
+
+
+def test_what_was_not_for_a_client_is_not_lost_where_it_goes_on_later() -> None:
+    two = Two(topics_of, window_size=150 * SIZE, receiver_paced=False)
+    two.send(100)
+    two.cut = True
+    while two.slow.place is None or not two.slow.filter.passed:
+        two.send(1, OTHERS)
+        two.send(1, MINE)
+    passed = two.slow.filter.passed
+    for _ in range(30):
+        two.send(50)
+        two.step(20 * MS)
+    place = two.slow.place
+    assert place is not None
+    assert place < two.there.trail
+    assert two.slow.filter.passed == passed
+    two.cut = False
+    for _ in range(2000):
+        two.step(5 * MS)
+    here, lead = two.pairs[OTHER].here, two.there.lead
+    lost = here.counts.unrecovered_txw + here.counts.unrecovered_tmo
+    passed_ranges = [each.ranges for each in two.packets() if isinstance(each, udp_packets.Passed)]
+    assert ((place - passed, passed),) in passed_ranges[-2:]
+    named = {number for ranges in passed_ranges for first, count in ranges for number in range(first, first + count)}
+    for each in two.packets():
+        if isinstance(each, Data):
+            named.update(range(each.number - (each.flags >> PASSED_SHIFT), each.number))
+    assert named == {number for number in range(100, place) if two.bodies[number] == OTHERS}
+    filtered = here.counts.dgrams_filtered
+    assert filtered == passed  # what came with lost datagrams is not known
+    assert (len(two.pairs[OTHER].got) + lost + filtered, here.missing) == (lead, 0)
+
+
+def test_a_source_slows_down_the_more_waits_for_a_client() -> None:
+    window = RetransmitWindow(100_000_000, 0)
+    behind = BehindClients(window, Clients(7, ClientSettings(), b"key"))
+    path = Path(CubicWindow(1500), 0, 0)
+    path.takes = 1e6
+    rates = []
+    for _ in range(600):
+        rates.append(behind.pace(path))
+        window.add(bytes(1000 - CHARGE))
+    least = 1500 * SECOND // (40 * MS)
+    assert (rates[0], rates[250], rates[-1]) == (2_000_000, 1_000_000, least)
+    assert rates == sorted(rates, reverse=True)
+    client = Client(HERE, 0, State.KNOWN, 0)
+    client.place = 0
+    assert behind.limit_of(client, path) == 1_000_000
+    small = BehindClients(RetransmitWindow(400_000, 0), Clients(7, ClientSettings(), b"key"))
+    assert small.limit_of(client, path) == small._window.span // 2
