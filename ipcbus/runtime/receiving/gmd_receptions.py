@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import GmdAreaLocked, GmdError
@@ -109,6 +110,8 @@ class GmdReceptions:
         self._channels, self._is_joined = channels, is_joined
         self._named: dict[Subscription, _NamedReceiver] = {}
         self._all: list[GmdReception] = []
+        self._figures = threading.Lock()
+        """Held while the figures of a session that is left become those of its receiver: any thread reads them."""
         self._ended: list[GmdReception] = []  # they withhold losses
         self._to_flush: list[GmdReception] = []
         self.publish: Callable[[str, str, Message], bool] = lambda topic, name, message: False
@@ -154,12 +157,13 @@ class GmdReceptions:
         named = self._named.get(subscription)
         if named is None:
             return None
-        machines = [each.machine for each in self._all if each.subscription is subscription]
-        return GmdReceiverStatistics(
-            named.ended[0] + sum(each.resent for each in machines),
-            named.ended[1] + sum(each.duplicates for each in machines),
-            named.failing,
-        )
+        with self._figures:
+            machines = [each.machine for each in self._all if each.subscription is subscription]
+            return GmdReceiverStatistics(
+                named.ended[0] + sum(each.resent for each in machines),
+                named.ended[1] + sum(each.duplicates for each in machines),
+                named.failing,
+            )
 
     def of(self, session: ReceivingSession) -> SessionGates:
         """Returns what gives the named receivers of a session their gates."""
@@ -200,13 +204,14 @@ class GmdReceptions:
 
     def _close(self, each: GmdReception) -> None:
         each.close()
-        self._all.remove(each)
+        named = self._named.get(each.subscription)
+        with self._figures:
+            self._all.remove(each)
+            if named is not None:
+                named.ended = named.ended[0] + each.machine.resent, named.ended[1] + each.machine.duplicates
         if each.machine.withholds:
             self._ended.append(each)
             self._event_loop.hurry()
-        named = self._named.get(each.subscription)
-        if named is not None:
-            named.ended = named.ended[0] + each.machine.resent, named.ended[1] + each.machine.duplicates
         if each.gate in each.subscription.gates:
             each.subscription.gates.remove(each.gate)
 
