@@ -160,7 +160,7 @@ class Client:
         return self.path.answer_ns if self.path is not None else self.first_round_trip_ns
 
     def lead_of(self, lead: int) -> int:
-        """Returns the number of the next datagram to send to it; `lead` is that of a client that is not behind."""
+        """Returns the number of the next datagram to send to it: `lead`, unless it is behind."""
         return lead if self.place is None else self.place
 
     def update(self, ack: Ack, topics_max: int, lead: int) -> bool:

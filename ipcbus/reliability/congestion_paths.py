@@ -38,8 +38,12 @@ _ASKS_MAX: Final = 64
 SILENT_TIMES: Final = 3
 """Times that a client must be silent until a source-paced source does not wait for it any more."""
 _AGAIN_MAX: Final = 4096
-_MEAN_NS: Final = 500_000_000
-"""Time over which the mean of what a path takes goes."""
+_COUNT_NS: Final = 100_000_000
+"""Time over which it is counted what goes to a client."""
+_NEWEST_SHARE: Final = 0.2
+"""Part of the newest count in the mean."""
+_KEPT_SHARE: Final = 0.97
+"""Part of the highest mean that is left after another count."""
 _GROUP_ASK_NS: Final = 1_000_000
 """Time between two questions to members of a group, beside those to the slowest."""
 
@@ -99,7 +103,10 @@ class Path:
         self.pacer = Pacer()
         """Spreads what goes to this client alone."""
         self.takes = 0.0
-        """Bytes a second that the way takes, a mean; 0 before the first round trip."""
+        """Bytes a second of new datagrams that have gone to the client lately, a mean."""
+        self.took = 0.0
+        """The highest such mean; it fades by a quarter in a second."""
+        self._counted, self._counted_ns = position, 0
         self.position = position
         """The bytes of all datagrams that were sent to the client, while it is behind (`BehindClients`)."""
         self._repairs = self._repairs_count = 0
@@ -184,6 +191,7 @@ class Path:
         again = bool(self._questions) and self._questions[-1].lead == lead
         self._questions.append(_Question(lead, count + self._repairs_count, sent, now_ns, again))
         self._ask_at = sent + max(self.control.unit, self._usable // 4, spacing)
+        self._counted_ns = self._counted_ns or now_ns
         self.ask_again_ns = now_ns + (max(self.answer_ns, _ASK_MIN_NS) << min(self.timeouts, _DOUBLED_MAX))
 
     def answered(self, lead: int, position: int, now_ns: int) -> bool:
@@ -195,7 +203,6 @@ class Path:
                 break
         if found is None:
             return False
-        before_ns = self._answered_ns
         self.timeouts, self._answered_ns = 0, now_ns
         again = found.again or (bool(self._questions) and self._questions[0].lead == found.lead)
         if not again or not self._round_trip:
@@ -205,15 +212,17 @@ class Path:
         self._gone += size
         round_trip_ns = self.round_trip_ns if again else max(1000, now_ns - found.asked_ns)
         self.control.acknowledged(size, found.datagrams, now_ns, round_trip_ns, used=used)
-        self._note_pace(now_ns - before_ns)
+        self.pacer.rate = self.rate
+        if now_ns - self._counted_ns >= _COUNT_NS:
+            self._count_taken(position, now_ns)
         return True
 
-    def _note_pace(self, passed_ns: int) -> None:
-        """Takes note of the pace after an answer, `passed_ns` after the one before."""
-        self.pacer.rate = self.rate
-        takes = self.control.window * _SECOND / self.round_trip_ns
-        share = min(1.0, passed_ns / _MEAN_NS) if self.takes else 1.0
-        self.takes += (takes - self.takes) * share
+    def _count_taken(self, position: int, now_ns: int) -> None:
+        """Takes note of the pace since it was called before: once after a silence, which says little of the path."""
+        took = (position - self._counted) * _SECOND / (now_ns - self._counted_ns)
+        self.takes += (took - self.takes) * (_NEWEST_SHARE if self.takes else 1)
+        self.took = max(self.takes, self.took * _KEPT_SHARE)
+        self._counted, self._counted_ns = position, now_ns
 
     def _measure(self, passed_ns: int) -> None:
         passed_ns = max(1000, passed_ns)
@@ -285,7 +294,8 @@ class Paths:
         self.behind = None if multicast else BehindClients(window, clients)
         """The clients that have yet to get what others have got; None with a group."""
         self.ask_at = UNLIMITED
-        """The lowest position at which a client is to be asked."""
+        """The lowest position at which a client that is not behind is to be asked."""
+        self._drops = 0
         self._unit = float(_FIRST_UNIT)
         self._repairs = self._repairs_count = 0
         """Bytes and number of datagrams that were sent again to a group."""
@@ -303,12 +313,13 @@ class Paths:
         window = self._window
         client.path, client.place = Path(control, window.lead, self._position), None
         client.path.asked(window.lead, self._count, self._position, now_ns)
+        self._takes_less()
         self._renew()
 
     def sent(self, size: int) -> None:
         """Takes note of a new datagram, before the window gets it."""
         self._unit += (size + CHARGE - self._unit) / 64
-        if self.behind is not None and self.behind.note(size + CHARGE):
+        if self.behind is not None and self.behind.note(size + CHARGE, self.waits_for):
             self._renew()
 
     @property
@@ -397,20 +408,25 @@ class Paths:
 
     def due(self, now_ns: int) -> list[Client]:
         """Returns the clients to ask for an ACK now."""
-        if self._position < self.ask_at and not self.behind:
-            return []
-        found = []
-        ask_at = UNLIMITED
-        for client in self._clients.registered:
-            path = client.path
-            if path is None:
-                continue
-            again = client.place is not None and now_ns >= path.ask_again_ns
-            if again or self._place_of(client, path)[1] >= path.ask_at:
-                self.asked(client, now_ns)
-                found.append(client)
-            ask_at = min(ask_at, path.ask_at)
-        self.ask_at = ask_at
+        found: list[Client] = []
+        if self.behind is not None:
+            found = self.behind.due(now_ns)
+            if self._drops != self.behind.drops:
+                self._drops, self.ask_at = self.behind.drops, 0
+        if self._position >= self.ask_at:
+            self.ask_at = UNLIMITED
+            for client in self._clients.registered:
+                path = client.path
+                if path is None or client.place is not None:
+                    continue
+                if self._position >= path.ask_at:
+                    found.append(client)
+                else:
+                    self.ask_at = min(self.ask_at, path.ask_at)
+        for client in found:
+            self.asked(client, now_ns)
+            if client.place is None and client.path is not None:
+                self.ask_at = min(self.ask_at, client.path.ask_at)
         return found
 
     def asked(self, client: Client, now_ns: int) -> None:
@@ -450,11 +466,15 @@ class Paths:
         return self._receiver_paced or path.timeouts < SILENT_TIMES
 
     def _changed(self, client: Client, path: Path) -> None:
-        if path is self._slowest or self._changes != self._clients.changes or self.behind:
+        if path is self._slowest or self._changes != self._clients.changes:
             self._changes = self._clients.changes
             self._renew()
-        elif self._following.prefers(path.rate, self.pacer.rate) and self.waits_for(client):
-            self.pacer.rate, self._slowest = path.rate, path
+        elif self._following.prefers(rate := self._rate_of(client, path), self.pacer.rate) and self.waits_for(client):
+            self.pacer.rate, self._slowest = rate, path
+
+    def _rate_of(self, client: Client, path: Path) -> int:
+        """Returns the bytes a second at which the source may go as far as a client is concerned."""
+        return path.rate if client.place is None or self.behind is None else self.behind.rate_of(path)
 
     def _renew(self) -> None:
         """Finds the slowest path anew."""
@@ -464,8 +484,7 @@ class Paths:
             if path is None:
                 continue
             ask_at = min(ask_at, path.ask_at)
-            pace = path.rate if client.place is None or self.behind is None else self.behind.pace(path)
-            if self.waits_for(client) and self._following.prefers(pace, rate):
-                rate, slowest = pace, path
+            if self.waits_for(client) and self._following.prefers(wanted := self._rate_of(client, path), rate):
+                rate, slowest = wanted, path
         self.pacer.rate = rate if slowest is not None else UNLIMITED
         self._slowest, self.ask_at = slowest, ask_at

@@ -114,8 +114,8 @@ class Credit:
         """
         self._changes = self._clients.changes
         following = self._following
-        found, slowest = following.worst, None
-        reach, ahead = -1, None
+        found, slowest, last = following.worst, None, None
+        reach, least = -1, UNLIMITED
         span = max(self._window.span, size + CHARGE)
         for client in self._clients.registered:
             if not following.includes(client):
@@ -123,12 +123,14 @@ class Credit:
             limit = self._room_of(client, span) if self._receiver_paced else UNLIMITED
             if self._paths is not None:
                 limit = min(limit, self._paths.limit_of(client))
-                if (farthest := self._paths.reach_of(client)) > reach:
-                    reach, ahead = farthest, client
+                farthest = self._paths.reach_of(client)
+                reach = max(reach, farthest)
+                if 0 <= farthest < least:
+                    least, last = farthest, client
             if following.prefers(limit, found):
                 found, slowest = limit, client
-        if ahead is not None and reach < found:  # no client would get it now
-            found, slowest = reach, ahead
+        if last is not None and reach < found:  # no client would get it now
+            found, slowest = reach, last
         self.limit = found if slowest is not None else UNLIMITED
         return slowest
 

@@ -338,7 +338,7 @@ class ReliableSender(SessionSender):
         if credit is None:
             client.next = max(client.next, min(found.next, self.lead))
         elif credit.take(client, found.next, found.room) or may_send:
-            self._put_behind(now_ns)
+            self._put_behind(now_ns, client)
             self._send_waiting(now_ns)
         if before != (client.next, client.limit):
             client.progress_ns = now_ns
@@ -412,27 +412,33 @@ class ReliableSender(SessionSender):
                 self._packets_out.append((packet, ALL))
                 return
             clients = self._clients.registered
-            self._packets_out += [(packet, client.address) for client in clients if client.place is None]
+            self._packets_out += [(packet, client.address) for client in clients if client.lead_of(number + 1) > number]
 
-    def _put_behind(self, now_ns: int) -> None:
-        """Puts out what the ways to the clients that are behind take now."""
-        send_state, paths = self._send_state, self._send_state.paths
+    def _put_behind(self, now_ns: int, client: Client | None = None) -> None:
+        """Puts out what the ways to the clients that are behind take now, or the way to one of them."""
+        paths = self._send_state.paths
         if paths is None or not paths.behind:
             return
-        for client, number, place in paths.behind.next(now_ns):
-            body, trail = send_state.window.get(number), send_state.window.trail
+        if client is None:
+            for released, place in paths.behind.release(paths.waits_for):
+                if self._filter is not None:
+                    self._packets_out += self._filter.notice(released, place)
+                    released.filter.passed = 0
+            found = paths.behind.next(now_ns)
+        elif client.place is not None and client.path is not None:
+            found = paths.behind.next_of(client, client.path, now_ns)
+        else:
+            return
+        window = self._send_state.window
+        for each, number in found:
+            body = window.get(number)
             if body is None:
-                continue
-            if self._filter is None:
-                packet = udp_packets.data_front(self.session_id, number, trail, 0) + body
-                self._packets_out.append((packet, client.address))
-                continue
-            if place != number:
-                self._packets_out += self._filter.notice(client, place)
-                client.filter.passed = 0
-            self._packets_out += self._filter.send_to(client, number, trail, body, now_ns)
-        if self._finals_sent is not None and not paths.behind:
-            self._finals_sent, self._final_ns = 0, now_ns  # the clients that were behind have not heard of the end
+                continue  # it would have to leave the window before the source waits for the client
+            if self._filter is not None:
+                self._packets_out += self._filter.send_to(each, number, window.trail, body, now_ns)
+            else:
+                packet = udp_packets.data_front(self.session_id, number, window.trail, 0) + body
+                self._packets_out.append((packet, each.address))
 
     def _put_notice(self, client: Client) -> None:
         """Puts out which datagrams are not for a client, before a packet that shows that they were sent."""
@@ -468,7 +474,8 @@ class ReliableSender(SessionSender):
     def _put_final(self, now_ns: int) -> None:
         if self._finals_sent is None or self.over or self.blocked or now_ns < self._final_ns:
             return
-        self._finals_sent += 1
+        # A client that is behind has yet to hear of the end for the first time.
+        self._finals_sent += not self.is_behind
         self.counts.sms_sent += 1
         self._final_ns = now_ns + FINAL_INTERVAL
         self._put_session_messages(udp_packets.FINAL, each=True)
@@ -481,3 +488,5 @@ class ReliableSender(SessionSender):
 
     def _note_receivers(self) -> None:
         self._send_state.has_no_receivers = not (self._multicast or self._clients.addresses)
+        if self._send_state.paths is not None and self._send_state.paths.behind:
+            self._send_state.paths.behind.prune()

@@ -340,10 +340,7 @@ class SendState:
         """Returns when to call `turn`; None when nothing is due before the next datagram or NAK."""
         times = [None if self.has_no_receivers else self._session_messages.next_ns]
         if self._retransmit_queue:
-            held = self.window.get(min(number for number, _ in self._retransmit_queue))
-            limit_ns = self.retransmit_limiter.next_ns(len(held) - self._prefix if held else 0, now_ns)
-            askers = {client for _, client in self._retransmit_queue}
-            times.append(max(limit_ns, min(self._paced_ns(now_ns, client) for client in askers)))
+            times.append(self._next_retransmission_ns(now_ns))
         if self.slowest is not None and self.credit is not None:
             times.append(self.credit.next_ns)
         elif self._waiting:
@@ -359,8 +356,18 @@ class SendState:
             times.append(self.paths.next_ns(now_ns))
         return min((time for time in times if time is not None), default=None)
 
-    def _paced_ns(self, now_ns: int, client: Hashable) -> int:
-        return self.paths.pacer_of(client).next_ns(now_ns) if self.paths is not None else now_ns
+    def _next_retransmission_ns(self, now_ns: int) -> int:
+        """Returns when the first datagram that a client asked for may go, the earliest of all clients."""
+        first: dict[Hashable, int] = {}
+        for number, client in self._retransmit_queue:
+            first[client] = min(number, first.get(client, number))
+        times = []
+        for client, number in first.items():
+            held = self.window.get(number)
+            limit_ns = self.retransmit_limiter.next_ns(len(held) - self._prefix if held else 0, now_ns)
+            paced_ns = self.paths.pacer_of(client).next_ns(now_ns) if self.paths is not None else now_ns
+            times.append(max(limit_ns, paced_ns))
+        return min(times)
 
     def send_waiting(self, now_ns: int) -> list[Datagram]:
         """Returns the datagrams that waited and can be sent now."""

@@ -95,7 +95,7 @@ class SourceFilter:
         found: list[tuple[bytes, Hashable]] = []
         packets: dict[int, bytes] = {}
         for client in self._clients.registered:
-            if client.place is None:
+            if client.lead_of(number + 1) > number:
                 self._put(client, number, trail, body, client.filter.wants(topics), now_ns, packets, found)
         return found
 

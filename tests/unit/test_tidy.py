@@ -38,7 +38,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "conformance/test_damage.py": "ipcbus/transport/ring/ring_receiver.py ipcbus/transport/ring/topic_lines.py",
     "conformance/test_gmd_acknowledging.py": "ipcbus/dead_letters.py ipcbus/runtime/sending/ack_inlet.pyx",
     "conformance/test_gmd.py": (
-        "ipcbus/runtime/receiving/gmd_reception.py ipcbus/runtime/receiving/gmd_receptions.py "
+        "ipcbus/runtime/receiving/gmd_reception.py "
         "ipcbus/runtime/sending/guaranteed_source.py ipcbus/runtime/sending/guaranteed_sources.py"
     ),
     "conformance/test_leases.py": "ipcbus/delivery/leasing.pyx ipcbus/lease.py",

@@ -404,7 +404,9 @@ class UdpSender:
         often_ns = now_ns + _OFTEN_NS if now_ns - self._waited_ns < _OFTEN_NS else None
         if self.closing:
             self._announce_end(now_ns)
-            return min(now_ns + _LINGER_CHECK_NS, self._links_due_ns or _FOREVER_NS, retry_ns or _FOREVER_NS)
+            following_ns = self.reliable_sender.next_ns(now_ns) or _FOREVER_NS
+            due_ns = min(self._links_due_ns or _FOREVER_NS, retry_ns or _FOREVER_NS, following_ns)
+            return min(now_ns + _LINGER_CHECK_NS, due_ns)
         waited = min((each.until_ns for each in self._evicted.values()), default=None)
         times = (
             *(self.reliable_sender.next_ns(now_ns), waited, self._show_stats(now_ns)),
