@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ringbuf.memory import Mapping as Memory
 
-INTERVAL_NS = 100_000_000
+INTERVAL_NS = 250_000_000
 """Time between two writes of a stats block."""
 
 

@@ -43,6 +43,8 @@ log = logging.getLogger("ipcbus")
 _LINGER_CHECK_NS = 50_000_000
 _OFTEN_NS = 10_000_000
 """Where a source waits for clients again and again, a timer runs at this interval: starting one wakes the driver."""
+_SLOW_NS = 150_000_000
+"""A timer that runs for this time and more may be late by the rest of the interval between two stats blocks."""
 _RETRY_NS = 1_000_000
 """Time after which packets that found no room in the send buffer are tried again."""
 _FOREVER_NS: Final = 1 << 62
@@ -404,15 +406,15 @@ class UdpSender:
         often_ns = now_ns + _OFTEN_NS if now_ns - self._waited_ns < _OFTEN_NS else None
         if self.closing:
             self._announce_end(now_ns)
-            following_ns = self.reliable_sender.next_ns(now_ns) or _FOREVER_NS
-            due_ns = min(self._links_due_ns or _FOREVER_NS, retry_ns or _FOREVER_NS, following_ns)
-            return min(now_ns + _LINGER_CHECK_NS, due_ns)
+            times = (now_ns + _LINGER_CHECK_NS, self.reliable_sender.next_ns(now_ns), self._links_due_ns, retry_ns)
+            return min(time for time in times if time is not None)
         waited = min((each.until_ns for each in self._evicted.values()), default=None)
-        times = (
-            *(self.reliable_sender.next_ns(now_ns), waited, self._show_stats(now_ns)),
-            *(self._links_due_ns, retry_ns, often_ns),
-        )
-        return min((time for time in times if time is not None), default=None)
+        following_ns, stats_ns = self.reliable_sender.next_ns(now_ns), self._show_stats(now_ns)
+        if following_ns is not None and stats_ns is not None and following_ns - now_ns >= _SLOW_NS:
+            # While datagrams are sent, such a timer would only find that it has been started again.
+            following_ns = max(following_ns, stats_ns)
+        due = (following_ns, waited, stats_ns, self._links_due_ns, retry_ns, often_ns)
+        return min((time for time in due if time is not None), default=None)
 
     def _show_stats(self, now_ns: int) -> int | None:
         """Writes the stats block if it is due; returns when it is due next, None where nothing has been sent since."""

@@ -117,6 +117,36 @@ def test_the_timer_of_the_statistics_goes_on_while_datagrams_are_sent(domain: st
         channel.close()
 
 
+def test_slow_timers_wait_for_the_stats_block_while_datagrams_are_sent(domain: str) -> None:
+    settings = SenderSettings(SendSettings(data_rate=0, sm_minimum=200_000_000))
+    sender = ReliableSender(SESSION, settings, bytes(32), time.monotonic_ns(), multicast=False)
+    port, listener, board = Mock(direct=None, waits=False), Mock(), Mock(due_ns=0)
+    channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(SESSION, 65_536, 4096, False, 1, 0, 0, ""))
+    try:
+        udp_sender = UdpSender(
+            channel, port, sender, board, listener, name="", group=None, twin=False, return_timeout_ns=0
+        )
+        now_ns = time.monotonic_ns()
+        cookie = sender._clients.cookie(CLIENT, now_ns)
+        udp_sender.receive(udp_packets.connect(SESSION, cookie, 1), CLIENT, now_ns)
+
+        def turn(stats_in_ns: int) -> int | None:
+            board.show.side_effect = lambda *_: setattr(board, "due_ns", now_ns + stats_in_ns)
+            board.due_ns = 0
+            return udp_sender.turn(now_ns)
+
+        board.due_ns = 1 << 62
+        assert channel.writer.write(b"x")
+        udp_sender.send_published()
+        message_ns = sender.next_ns(now_ns)
+        assert message_ns is not None
+        now_ns += 20_000_000
+        assert turn(210_000_000) == now_ns + 210_000_000  # a session message is due 20 to 30 ms before
+        assert turn(250_000_000) == message_ns  # nothing was sent meanwhile
+    finally:
+        channel.close()
+
+
 def test_a_thread_that_publishes_takes_the_acks_before_the_driver_does(domain: str) -> None:
     with bound() as near, bound() as far:
         sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
