@@ -73,9 +73,11 @@ class BehindClients:
             self._changes, self._open = self._clients.changes, _UNLIMITED
             for client in self._clients.registered:
                 path = client.path
-                if path is None or client.place is not None or not waits_for(client):
+                if path is None or client.place is not None:
                     continue
-                if path.limit < end:
+                if not waits_for(client):
+                    self._open = 0  # it may do so again at any time
+                elif path.limit < end:
                     client.place, path.position = window.lead, window.position
                     self._found[client.address] = client
                 else:

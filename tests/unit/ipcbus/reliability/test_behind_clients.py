@@ -165,6 +165,9 @@ def test_a_source_paced_source_leaves_a_silent_client_to_itself() -> None:
     lost = here.counts.unrecovered_txw + here.counts.unrecovered_tmo
     assert (len(two.pairs[OTHER].got) + lost, here.missing) == (1620, 0)
     assert 1000 < lost <= two.there.trail  # what the window still held came again
+    two.cut = True
+    two.send(40)
+    assert two.slow_place() is not None  # the source waits for it again
 
 
 def topics_of(body: bytes) -> set[int]:
@@ -278,3 +281,21 @@ def test_a_source_slows_down_the_more_waits_for_a_client() -> None:
     assert behind.rate_of(path) == 1500 * SECOND // (40 * MS)
     small = BehindClients(RetransmitWindow(400_000, 0), Clients(7, ClientSettings(), b"key"))
     assert small.limit_of(client, path) == int(small._window.span // 4 * 0.95)
+
+
+def test_a_client_that_the_source_waits_for_again_may_be_behind() -> None:
+    clients = Clients(7, ClientSettings(), b"key")
+    cookie = clients.connect(HERE, 0, 0)[1]
+    clients.connect(HERE, cookie, 0)
+    client = clients.get(HERE)
+    assert client is not None
+    client.path = Path(CubicWindow(1500), 0, 0)
+    window = RetransmitWindow(100_000_000, 0)
+    behind = BehindClients(window, clients)
+    waits = False
+    for _ in range(100):
+        assert not behind.note(1500, lambda client: waits)
+        window.add(bytes(1500 - CHARGE))
+    waits = True
+    assert behind.note(1500, lambda client: waits)
+    assert client.place == 100
