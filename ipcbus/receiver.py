@@ -109,7 +109,7 @@ class Receiver(Puller):
 
     @property
     def lost(self) -> int:
-        """The number of messages reported lost so far."""
+        """The number of messages reported lost so far; each fragment of a message in fragments counts."""
         return self._sink.lost
 
     @property

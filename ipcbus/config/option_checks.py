@@ -120,15 +120,15 @@ def _place(name: str, value: object) -> str:
 
 def unknown_option(scope: str, name: object, value: object, where: str = "", parameters: Iterable[str] = ()) -> str:
     """Returns why an option cannot be set here: it belongs to another scope, has no effect, or does not exist."""
-    if name in WITHOUT_EFFECT.get(scope, ()):
-        return (
-            f"option {name} (scope {scope}) = {value!r}{where} is an option of Ultra Messaging that has no effect in "
-            "ipcbus: leave it out (only flat files of Ultra Messaging may contain it)"
-        )
     if home := _home(name):
         return (
             f"option {name} = {value!r}{where} was given in scope {scope}, but belongs to scope {home}: set "
             f"it there, for example Context(config={{{home!r}: {{{name!r}: ...}}}})"
+        )
+    if name in WITHOUT_EFFECT.get(scope, ()):
+        return (
+            f"option {name} (scope {scope}) = {value!r}{where} is an option of Ultra Messaging that has no effect in "
+            "ipcbus: leave it out (only flat files of Ultra Messaging may contain it)"
         )
     return (
         f"there is no option {name!r} (given in scope {scope} = {value!r}{where}); "

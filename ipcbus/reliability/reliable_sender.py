@@ -92,6 +92,11 @@ class ReliableSender(SessionSender):
         self._finals_sent: int | None = None
         self._final_ns = 0
 
+    @property
+    def source_paced(self) -> bool:
+        """Whether the source may overtake its clients."""
+        return not self.settings.sending.receiver_paced
+
     # ---- calls of the session's owner
 
     def send(self, datagram: bytes, messages: int, send_time_ns: int, now_ns: int) -> None:

@@ -161,6 +161,11 @@ class StreamSender(SessionSender):
         self._ended_ns: int | None = None
         self._filtered = 0
 
+    @property
+    def source_paced(self) -> bool:
+        """Whether the source may overtake its clients."""
+        return not self._waits
+
     # ---- calls of the session's owner
 
     def send(self, datagram: bytes, messages: int, send_time_ns: int, now_ns: int) -> None:

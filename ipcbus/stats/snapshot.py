@@ -29,7 +29,6 @@ from ipcbus.stats.snapshot_model import (
     SourceStats,
 )
 from ipcbus.stats.udp_sessions import UdpReceptions, lag_messages
-from ipcbus.wire.transport_names import SOURCE_PACED
 from ipcbus.wire.wire_layout import TOPIC_MASK, UPLINK
 from ringbuf import layout, segment
 from ringbuf.ring_errors import RingError, SegmentGone
@@ -233,7 +232,7 @@ def _session(
         alive=owner.alive,
         stopped=owner.stopped,
         start_ns=header.get("start_ns", 0),
-        pacing=_PACINGS[advert.source_paced or advert.transport in SOURCE_PACED],
+        pacing=_PACINGS[udp_sessions.is_source_paced(advert, shown)],
         capacity=advert.window,
         datagram_max=header["record_max"] - layout.RECORD_HEADER - layout.RECORD_TRAILER * header["checksums"]
         if header

@@ -149,7 +149,7 @@ class SessionStats:
         alive: whether its process lives.
         stopped: whether its process is stopped, for example by SIGSTOP or a debugger.
         start_ns: when the session began, ns since the epoch; 0 if unknown.
-        pacing: `receiver_paced` or `source_paced`.
+        pacing: `receiver_paced` or `source_paced`; empty where the source is on another host.
         capacity: bytes of its window.
         datagram_max: the longest datagram in bytes.
         slots_max: most contexts that may join.
@@ -235,8 +235,13 @@ class SessionStats:
         """The reader that keeps a receiver-paced source waiting, now or since the earlier snapshot; may be None."""
         if self.pacing != "receiver_paced" or not (self.wait or self.blocked) or self.held_up_by_rate:
             return None
-        readers = [slot for slot in self.receivers if slot.state == "active" and slot.layer == RING]
-        return max(readers, key=lambda slot: slot.lag, default=None)
+        active = [slot for slot in self.receivers if slot.state == "active"]
+        slowest = max((slot for slot in active if slot.layer == RING), key=lambda slot: slot.lag, default=None)
+        uplink = self.uplink
+        if uplink is None or not uplink.active or (slowest is not None and slowest.lag >= uplink.lag):
+            return slowest
+        # What sends the session over UDP or TCP waits itself, for its slowest client.
+        return max((slot for slot in active if slot.layer != RING), key=lambda slot: slot.lag, default=slowest)
 
     @property
     def held_up_by_rate(self) -> bool:

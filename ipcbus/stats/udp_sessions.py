@@ -21,7 +21,6 @@ from ipcbus.stats.snapshot_model import (
     SlotStats,
     UplinkStats,
 )
-from ipcbus.wire.transport_names import SOURCE_PACED
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
@@ -95,6 +94,18 @@ class UdpReceptions:
             if context_id not in seen:
                 found.setdefault(context_id, []).append(_remote_session(receptions, processes))
         return found
+
+
+def is_source_paced(advert: SessionAdvert, copy: UplinkCopy | None) -> bool:
+    """Returns whether the source of a session of this host may overtake its receivers.
+
+    Args:
+        advert: the session.
+        copy: a copy of its shared data for UDP and TCP.
+    """
+    if advert.transport == advert.over_network and copy is not None:
+        return bool(copy.board.get("source_paced", 0))
+    return advert.source_paced
 
 
 def uplink_stats(advert: SessionAdvert, copy: UplinkCopy | None, lag: int, read_ns: int) -> UplinkStats | None:
@@ -255,7 +266,7 @@ def _remote_session(receptions: list[Reception], processes: Processes) -> Sessio
         command="",
         alive=True,
         start_ns=0,
-        pacing="source_paced" if advert.transport in SOURCE_PACED else "receiver_paced",
+        pacing="",
         capacity=0,
         datagram_max=0,
         slots_max=0,

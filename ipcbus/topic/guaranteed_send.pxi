@@ -67,6 +67,7 @@ cdef int send_guaranteed(
     if PyBytes_CheckExact(data):
         value = data
     elif PyObject_CheckBuffer(data):
+        send_errors.check_references(data, "send")
         value = bytes(data)     # the copy that is saved is the one that is sent, whatever other threads do
     else:
         raise send_errors.not_bytes(source.topic, data)

@@ -10,7 +10,7 @@ from ipcbus.errors import ClosedError, MessageTooLarge, ReservationError
 from ipcbus.wire.wire_layout import MESSAGE_MAX
 
 
-def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
+def check_references(messages: Any, call: str) -> None:  # noqa: ANN401 - any buffer
     """Refuses an array of objects: its bytes are addresses, which have no meaning in another process.
 
     Raises:
@@ -19,8 +19,8 @@ def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
     array: Any = messages.obj if isinstance(messages, memoryview) else messages
     if getattr(getattr(array, "dtype", None), "hasobject", False):
         raise TypeError(
-            f"send_many sends bytes, and an array of {array.dtype} holds references to objects; give a list of "
-            "bytes-like objects, or an array of numbers, bytes or records of them"
+            f"{call} sends bytes, and an array of {array.dtype} holds references to objects; give "
+            f"{'a list of ' * (call == 'send_many')}bytes-like objects, or an array of numbers, bytes or records"
         )
 
 

@@ -1,12 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True, auto_pickle=False
 """Puts messages into the open datagram; the stub has the documentation."""
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strchr
 cimport cython
 
 from ipcbus.errors import WouldBlock
@@ -314,8 +316,11 @@ cdef class TopicSource:
         cdef Py_buffer view
         if not PyObject_CheckBuffer(data):
             raise send_errors.not_bytes(self.topic, data)
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        # An array says in its format whether it holds references to objects.
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE if PyBytes_CheckExact(data) else PyBUF_ND | PyBUF_FORMAT)
         try:
+            if view.format != NULL and strchr(view.format, b"O") != NULL:
+                send_errors.check_references(data, "send")
             if front is not None:
                 return self.append_with_front(front, <const char *>view.buf, view.len, flags, flush, block)
             return self.append(<const char *>view.buf, view.len, flags, flush, block)
@@ -358,7 +363,7 @@ cdef class TopicSource:
         self.batch.count_explicit(at_once)
         try:
             if is_buffer:
-                send_errors.check_references(messages)
+                send_errors.check_references(messages, "send_many")
                 PyObject_GetBuffer(messages, &view, PyBUF_C_CONTIGUOUS)
                 try:
                     sent = self.append_rows(&view, block, mode, timeout_ns)

@@ -8,8 +8,6 @@ TRANSPORT_LBTRU: Final = 3
 TRANSPORT_LBTRM: Final = 4
 TRANSPORT_LBTTCP: Final = 5
 
-SOURCE_PACED: Final = (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
-"""Transports whose sources never wait for a receiver."""
 OVER_UDP: Final = (TRANSPORT_LBTRU, TRANSPORT_LBTRM, TRANSPORT_LBTTCP)
 """Transports without a ring that receivers map: over UDP, or over TCP in the same manner."""
 

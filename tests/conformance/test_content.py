@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pytest
+
 from ipcbus import MessageType
 from tests.kit.bus import on_all
 from tests.kit.payload import body
@@ -28,6 +31,16 @@ def test_every_message_arrives_in_order_with_its_number(bus: Bus, form: type[Tak
     assert source.sequence_number == COUNT - 1
     if taker.numbers:
         assert taker.numbers == list(range(COUNT))
+
+
+@on_all
+def test_an_array_of_objects_is_not_sent(bus: Bus) -> None:
+    source = bus.source()
+    for array in (np.array([1, None], dtype=object), np.zeros(2, dtype=[("a", "O")])):
+        with pytest.raises(TypeError, match="send sends bytes, and an array of .* holds references to objects"):
+            source.send(array)
+    source.send(np.zeros(2, dtype=[("Origin", "f8")]))  # only the name has an O
+    assert source.sequence_number == 0
 
 
 def test_messages_of_all_lengths_arrive_whole(bus: Bus, form: type[Taker]) -> None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ipcbus.topic.topic_source import TopicSource
     from ipcbus.transport.transport_kinds import SessionPlan, Transport
     from ipcbus.transport.udp.session_socket import SessionSocket
+    from ipcbus.transport.udp.udp_sender import UdpSender
 
 log = logging.getLogger("ipcbus")
 
@@ -382,6 +383,9 @@ class SendingSessions:
         if not positions:
             return "none"
         index, position = min(positions.items(), key=lambda item: item[1])
+        udp_sender = session.udp_sender
+        if udp_sender is not None and index == udp_sender.slot:
+            return _slowest_client(udp_sender)
         who = slots.identity(index)
         name = f" {who.context_name!r}" if who.context_name else ""
         return f"pid {who.pid}{name}, {session.channel.writer.head - position} bytes behind"
@@ -436,6 +440,17 @@ class SendingSessions:
             if again_ns is not None:
                 left.append(again_ns)
         return min(left) if left else None
+
+
+def _slowest_client(udp_sender: UdpSender) -> str:
+    client = udp_sender.reliable_sender.slowest
+    if client is None:
+        return f"none: the source waits for {udp_sender.network}"
+    name = f" {client.name!r}" if client.name else ""
+    behind = (
+        f", {udp_sender.reliable_sender.lead - client.next} datagrams behind" if udp_sender.network == "UDP" else ""
+    )
+    return f"pid {client.pid}{name}{behind}"
 
 
 def _disagreement(kind: Transport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:

@@ -106,6 +106,7 @@ class SenderStatsBlock(_StatsBlock):
             {
                 "transport": self._transport,
                 "active": active,
+                "source_paced": sender.source_paced,
                 "clients_max": sender.settings.clients.clients_max,
                 "data_rate": sender.settings.sending.data_rate,
                 "retransmit_rate": sender.settings.sending.retransmit_rate,

@@ -240,6 +240,8 @@ def test_what_has_no_effect_is_warned_of_once(tmp_path: Path, caplog: pytest.Log
 def test_what_has_no_effect_is_refused_elsewhere() -> None:
     text = refusal({"source": {"use_hotlink": 1}})
     assert text.startswith("option use_hotlink (scope source) = 1 is an option of Ultra Messaging that has no effect")
+    text = refusal({"source": {"umq_ulb_receiver_portion": 4}})  # in Ultra Messaging, one of the source
+    assert "belongs to scope receiver" in text
 
 
 def test_relations_of_a_flat_file_name_it(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_both_ends_agree_with_the_ledger(bus: Bus) -> None:
     assert (uplink.source, uplink.layer, uplink.active) == (session.source, "LBT-RU", True)
     assert uplink.counters["msgs_sent"] == session.counters["msgs_sent"] == uplink.counters["lead"] == COUNT
     assert (uplink.counters["num_clients"], session.counters["num_clients"]) == (1, 1)
-    assert session.pacing == "source_paced"
+    assert session.pacing == "receiver_paced"
     assert session.sources[0].receivers == 1
     assert (slot.layer, slot.reason, slot.topics, slot.context_name) == ("LBT-RU", "", ("t",), "reader")
     assert slot.counters["lbm_msgs_rcved"] == receiver.delivered == COUNT

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ipcbus import stats
 from ipcbus.resolution.local.adverts import SessionAdvert
+from ipcbus.stats import udp_sessions
 from ipcbus.wire import wire_layout as wire
 from ringbuf import layout
 from tests.unit.ipcbus.stats import made
@@ -174,6 +176,28 @@ def test_a_reader_further_behind_than_the_uplink_holds_it_up() -> None:
     session = dataclasses.replace(uplinked(0, 0, since=5, lag=50), wait="blocked")
     assert not session.held_up_by_rate
     assert session.held_up_by == session.receivers[0]
+
+
+def test_the_slowest_client_holds_a_session_over_udp_up() -> None:
+    uplink = stats.UplinkStats(
+        *("LBT-RU:a:1:1", "LBT-RU", True, 9, 1000, 0, 0, 500), counters=made.counters("uplink", rate_limited_ns=0)
+    )
+    slots = (made.slot(lag=100), made.slot(64, lag=5, layer="LBT-RU"), made.slot(65, lag=9, layer="LBT-RU"))
+    session = dataclasses.replace(made.session(slots=slots, uplink=uplink), wait="blocked")
+    assert session.held_up_by == session.receivers[2]
+    assert dataclasses.replace(session, pacing="source_paced").held_up_by is None
+
+
+@pytest.mark.parametrize("overtakes", [False, True])
+def test_the_stats_block_says_who_paces_a_session_over_udp(overtakes: bool) -> None:
+    ring, own = (
+        SimpleNamespace(transport=transport, over_network=wire.TRANSPORT_LBTRU, source_paced=False)
+        for transport in (wire.TRANSPORT_LBTIPC, wire.TRANSPORT_LBTRU)
+    )
+    copy = SimpleNamespace(board={"source_paced": int(overtakes)})
+    assert udp_sessions.is_source_paced(cast("Any", own), cast("Any", copy)) == overtakes
+    assert not udp_sessions.is_source_paced(cast("Any", ring), cast("Any", copy))  # a twin has the ring's pacing
+    assert not udp_sessions.is_source_paced(cast("Any", own), None)
 
 
 def test_receivers_over_udp_hold_nobody_up() -> None:

@@ -32,10 +32,10 @@ def test_other_lengths_are_refused(length: object, kind: type[Exception]) -> Non
 
 
 def test_an_array_of_objects_is_refused() -> None:
-    send_errors.check_references(np.zeros(3))
+    send_errors.check_references(np.zeros(3), "send_many")
     for array in (np.array([object()]), memoryview(np.array([object()]))):
         with pytest.raises(TypeError, match="holds references to objects; give"):
-            send_errors.check_references(array)
+            send_errors.check_references(array, "send_many")
 
 
 def test_a_long_message_is_split_or_sent_over_a_transport_with_fragments() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import ipcbus
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.runtime.sending.sending_sessions import _slowest_client
 
 if TYPE_CHECKING:
     from ipcbus import Source
@@ -25,6 +27,16 @@ class Meanwhile:
 
     def remove(self, source: Source) -> None:
         """At its end."""
+
+
+def test_the_slowest_receiver_over_the_network_is_a_client() -> None:
+    client = SimpleNamespace(pid=7, name="far", next=3)
+    sender: Any = SimpleNamespace(network="UDP", reliable_sender=SimpleNamespace(slowest=client, lead=10))
+    assert _slowest_client(sender) == "pid 7 'far', 7 datagrams behind"
+    sender.network = "TCP"
+    assert _slowest_client(sender) == "pid 7 'far'"
+    sender.reliable_sender.slowest = None
+    assert _slowest_client(sender) == "none: the source waits for TCP"
 
 
 def test_a_source_made_while_sequence_numbers_are_told_is_told_of_as_well(domain: str) -> None:
