@@ -24,6 +24,7 @@ from ipcbus_tools.cli import cli
 from ipcbus_tools.json_schemas import FOLDER
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -259,8 +260,14 @@ def test_stats_and_info_name_what_a_session_runs_over(domain: str, context: Cont
     shown = run("stats", "net", "--all", *QUICK, "--domain", domain).stdout
     assert f"\nsession over {over}\n" in shown
     assert set(re.findall(r"over (UDP|TCP)$", shown, re.MULTILINE)) == {over}
-    told = run("info", "net", *QUICK, "--domain", domain).stdout
-    assert re.search(rf"^ +over {over} .*, 1 of \d+ receivers$", told, re.MULTILINE)
+    # Sessions over the network show their clients a few times a second.
+    until(lambda: told(domain, over), "the receiver in what the source shows")
+
+
+def told(domain: str, over: str) -> bool:
+    """Whether `ipcbus info` names the network and its one receiver."""
+    shown = run("info", "net", *QUICK, "--domain", domain).stdout
+    return re.search(rf"^ +over {over} .*, 1 of \d+ receivers$", shown, re.MULTILINE) is not None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
