@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ipcbus.reliability.congestion import UNLIMITED
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
@@ -28,7 +30,6 @@ _LEAST_NS: Final = 40_000_000
 _LEAST_DATAGRAMS: Final = 16
 """Datagrams of the usual size that may wait in any case, where the window has the room."""
 _SECOND: Final = 1_000_000_000
-_UNLIMITED: Final = 1 << 62
 
 
 class BehindClients:
@@ -70,7 +71,7 @@ class BehindClients:
         window = self._window
         end = window.position + size
         if end > self._open or self._changes != self._clients.changes:
-            self._changes, self._open = self._clients.changes, _UNLIMITED
+            self._changes, self._open = self._clients.changes, UNLIMITED
             for client in self._clients.registered:
                 path = client.path
                 if path is None or client.place is not None:

@@ -110,13 +110,11 @@ class ReliableSender(SessionSender):
         """
         send_state = self._send_state
         body = DATA_BODY.pack(messages, send_time_ns) + datagram
-        if self._filter is not None:
-            topics = self._filter.topics_of(body)
-            number = send_state.send(body, now_ns, wanted=self._filter.wanted(topics))
-        else:
-            number = send_state.send(body, now_ns)
+        topics = self._topics_of(body)
+        wanted = self._filter is None or self._filter.wanted(topics)
+        number = send_state.send(body, now_ns, wanted=wanted)
         if number >= 0:
-            self._put_new(number, send_state.window.trail, body, now_ns)
+            self._put_new(number, send_state.window.trail, body, topics, now_ns)
             if send_state.paths is not None:
                 self._ask(now_ns)
 
@@ -405,12 +403,15 @@ class ReliableSender(SessionSender):
                 front = udp_packets.data_front(self.session_id, sent.number, sent.trail, udp_packets.AGAIN)
                 self._packets_out.append((front + sent.data, sent.to))
         else:
-            self._put_new(sent.number, sent.trail, sent.data, now_ns)
+            self._put_new(sent.number, sent.trail, sent.data, self._topics_of(sent.data), now_ns)
 
-    def _put_new(self, number: int, trail: int, body: bytes, now_ns: int) -> None:
+    def _topics_of(self, body: bytes) -> Set[int] | None:
+        return self._filter.topics_of(body) if self._filter is not None else None
+
+    def _put_new(self, number: int, trail: int, body: bytes, topics: Set[int] | None, now_ns: int) -> None:
         """Puts out a new datagram for the clients that are not behind."""
         if self._filter is not None:
-            self._packets_out += self._filter.send(number, trail, body, self._filter.topics_of(body), now_ns)
+            self._packets_out += self._filter.send(number, trail, body, topics, now_ns)
         elif not self._send_state.has_no_receivers:
             packet = udp_packets.data_front(self.session_id, number, trail, 0) + body
             if not self.is_behind:

@@ -387,8 +387,7 @@ class SendingSessions:
         if udp_sender is not None and index == udp_sender.slot:
             return _slowest_client(udp_sender)
         who = slots.identity(index)
-        name = f" {who.context_name!r}" if who.context_name else ""
-        return f"pid {who.pid}{name}, {session.channel.writer.head - position} bytes behind"
+        return f"{_named(who.pid, who.context_name)}, {session.channel.writer.head - position} bytes behind"
 
     # ------------------------------------------------------------------ timers
 
@@ -446,11 +445,14 @@ def _slowest_client(udp_sender: UdpSender) -> str:
     client = udp_sender.reliable_sender.slowest
     if client is None:
         return f"none: the source waits for {udp_sender.network}"
-    name = f" {client.name!r}" if client.name else ""
-    behind = (
-        f", {udp_sender.reliable_sender.lead - client.next} datagrams behind" if udp_sender.network == "UDP" else ""
-    )
-    return f"pid {client.pid}{name}{behind}"
+    found = _named(client.pid, client.name)
+    if udp_sender.network != "UDP":
+        return found
+    return f"{found}, {udp_sender.reliable_sender.lead - client.next} datagrams behind"
+
+
+def _named(pid: int, name: str) -> str:
+    return f"pid {pid}" + (f" {name!r}" if name else "")
 
 
 def _disagreement(kind: Transport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:
