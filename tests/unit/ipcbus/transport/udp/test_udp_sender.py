@@ -18,6 +18,7 @@ from tests.kit.udp_sockets import bound
 SESSION = 7
 COUNT = 200
 CLIENT = ("127.0.0.1", 9)
+OTHER = ("127.0.0.1", 10)
 
 
 def test_a_thread_that_waits_for_a_client_reads_its_answers(domain: str) -> None:
@@ -52,6 +53,57 @@ def test_a_thread_that_waits_for_a_client_reads_its_answers(domain: str) -> None
         assert channel.writer.write(bytes(1000))
         udp_sender.send_published()
         assert port.read_answers.call_count == 1  # there is room
+    finally:
+        channel.close()
+
+
+def test_a_receiver_at_the_address_of_one_that_has_died_is_not_forgotten_with_it(domain: str) -> None:
+    settings = SenderSettings(SendSettings(data_rate=0, drop_bytes=1))
+    sender = ReliableSender(SESSION, settings, bytes(32), time.monotonic_ns(), multicast=False)
+    alive = {1}
+    listener = Mock(context_lives=lambda context_id: context_id in alive)
+    names = f"{domain}-ring", f"{domain}-control"
+    channel = OwnedChannel(*names, Shape(SESSION, 1 << 20, 4096, False, 1, 0, 0, ""))
+    try:
+        udp_sender = UdpSender(
+            channel,
+            Mock(direct=None, waits=False),
+            sender,
+            Mock(due_ns=1 << 62),
+            listener,
+            name="",
+            group=None,
+            twin=False,
+            return_timeout_ns=0,
+        )
+        now_ns = time.monotonic_ns()
+
+        def connect(address: tuple[str, int], cookie: int) -> None:
+            udp_sender.receive(udp_packets.connect(SESSION, cookie, 1), address, now_ns)
+
+        def answer(address: tuple[str, int], context_id: int, following: int) -> None:
+            cookie = sender._clients.cookie(address, now_ns)
+            (packet,) = udp_packets.acks(
+                SESSION, cookie, following, (context_id, context_id, ""), 1, [], 0, (following, 1 << 20)
+            )
+            udp_sender.receive(packet, address, now_ns)
+
+        for context_id, address in ((1, OTHER), (2, CLIENT)):
+            alive.add(context_id)
+            connect(address, sender._clients.cookie(address, now_ns))
+            answer(address, context_id, 0)
+        alive.discard(2)
+        # A process that has the address now begins its stay; its first ACK is lost.
+        connect(CLIENT, 0)
+        connect(CLIENT, sender._clients.cookie(CLIENT, now_ns))
+        assert udp_sender.reclaim() == 0
+        assert channel.writer.write(bytes(1000))
+        udp_sender.send_published()
+        answer(OTHER, 1, 1)
+        assert (sender.trail, sender.lead) == (0, 1)  # it is still held for the one that has it not
+        alive.add(3)
+        answer(CLIENT, 3, 0)
+        assert [client.context_id for client in sender.clients] == [1, 3]
     finally:
         channel.close()
 
