@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -33,19 +33,23 @@ def wait_for_receivers(sources: Iterable[Source], count: int, timeout: float, *,
         Failure: fewer contexts had joined.
     """
     deadline = time.monotonic() + timeout
+    waiting = list(sources)
+
+    def say() -> None:
+        if waiting:
+            _say(waiting[0], count, deadline - time.monotonic(), domain)
+
+    note = threading.Timer(SOON_S, say)
+    if not quiet and timeout > SOON_S:
+        note.start()
     try:
-        for source in sources:
-            left = max(0.0, deadline - time.monotonic())
-            if not quiet and left > SOON_S:
-                with contextlib.suppress(TimeoutError):
-                    source.wait_for_receivers(count, SOON_S)
-                    continue
-                left = max(0.0, deadline - time.monotonic())
-                _say(source, count, left, domain)
-                quiet = True
-            source.wait_for_receivers(count, left)
+        while waiting:
+            waiting[0].wait_for_receivers(count, max(0.0, deadline - time.monotonic()))
+            del waiting[0]
     except TimeoutError as error:
         raise Failure(f"{error}; --wait-receivers 0 sends without receivers") from error
+    finally:
+        note.cancel()
 
 
 def _say(source: Source, count: int, left: float, domain: str) -> None:
