@@ -52,7 +52,6 @@ class Cause(Enum):
 
     CONNECT = "CONNECT without a valid cookie"
     PROOF = "CONNECT with a valid cookie"
-    ANEW = "CONNECT with a valid cookie, after one without: a receiver begins another stay at the address"
     FULL = "CONNECT with a valid cookie, while the source has clients_max clients"
     ACK = "ACK with the client's cookie"
     NAK = "NAK with the client's cookie"
@@ -86,8 +85,6 @@ TABLE: Final = {
     (State.UNKNOWN, Cause.FULL): Step(State.UNKNOWN, Answer.RESET),
     (State.PROVEN, Cause.PROOF): Step(State.PROVEN, Answer.ADMITTED),
     (State.KNOWN, Cause.PROOF): Step(State.KNOWN, Answer.ADMITTED),
-    (State.PROVEN, Cause.ANEW): Step(State.PROVEN, Answer.ADMITTED),
-    (State.KNOWN, Cause.ANEW): Step(State.PROVEN, Answer.ADMITTED),
     (State.PROVEN, Cause.ACK): Step(State.KNOWN, Answer.NONE),
     (State.KNOWN, Cause.ACK): Step(State.KNOWN, Answer.NONE),
     (State.PROVEN, Cause.NAK): Step(State.PROVEN, Answer.REPAIR),
@@ -124,7 +121,8 @@ class Client:
         evicted: whether it has kept the source waiting for too long: the source does not wait for it until it has
             caught up.
         progress_ns: the time at which it needed a later datagram, or had more room, for the last time.
-        begins: whether the address has asked for a cookie since it was registered: a receiver begins another stay.
+        begins: whether the address has asked for a cookie since it was registered: its receiver begins another stay.
+        is_unsure: whether a stay has begun since it has last said who it is: another process may have the address now.
         path: the congestion control of the way to it; None without.
         place: the number of the next datagram to send to it, while it is behind the others; None while it is not.
         admitted_ns: the time of the last ADMITTED; 0 after its answer.
@@ -149,6 +147,7 @@ class Client:
     evicted: bool = False
     progress_ns: int = 0
     begins: bool = False
+    is_unsure: bool = False
     path: Path | None = None
     place: int | None = None
     admitted_ns: int = 0
@@ -181,6 +180,7 @@ class Client:
             self.starts.clear()
             self.filter.open()
         self.context_id, self.pid, self.name = identity
+        self.is_unsure = False
         if (
             ack.revision <= self.revision
             or ack.revision < self._pending_revision
@@ -235,6 +235,11 @@ class Clients:
         return tuple(client for client in tuple(self._clients.values()) if client.state is State.KNOWN)
 
     @property
+    def newcomers(self) -> tuple[Client, ...]:
+        """The clients that have yet to say who they are; any thread may ask while clients come and go."""
+        return tuple(client for client in tuple(self._clients.values()) if client.state is State.PROVEN)
+
+    @property
     def registered(self) -> Iterable[Client]:
         """All clients."""
         return self._clients.values()
@@ -264,15 +269,16 @@ class Clients:
             return TABLE[state, Cause.CONNECT].answer, new_cookie
         if client is None and len(self._clients) >= self._settings.clients_max:
             return TABLE[state, Cause.FULL].answer, cookie
-        anew = client is not None and client.begins
-        step = TABLE[state, Cause.ANEW if anew else Cause.PROOF]
-        if client is None or anew:
-            # Of an earlier stay nothing holds: it may have been that of another process, which has died.
-            self._clients.pop(address, None)
+        step = TABLE[state, Cause.PROOF]
+        if client is None:
             self._clients[address] = Client(address, cookie, step.state, now_ns)
             self._membership_changed()
         else:
             client.cookie = cookie
+            if client.begins:  # another stay: it does not get what an earlier one got
+                client.begins, client.is_unsure = False, True
+                client.starts.clear()
+                client.filter = ClientFilter()
             self._note_life(client, now_ns)
         return step.answer, cookie
 

@@ -62,9 +62,14 @@ class Credit:
         self._since_ns = self._ask_ns = 0
         self._ask_wait_ns = ASK_NS
 
-    def admit(self, client: Client) -> None:
-        """Takes a client that has proven its address; it may need all that is held until it says more."""
-        if client.limit < 0:
+    def admit(self, client: Client, *, again: bool) -> None:
+        """Takes a client that has proven its address; it may need all that is held until it says more.
+
+        Args:
+            client: the client.
+            again: whether it begins another stay.
+        """
+        if again or client.limit < 0:
             client.next, client.limit = self._window.trail, self._window.position + FIRST_ROOM
             self.limit = 0
 

@@ -361,8 +361,13 @@ class ReliableReceiver(SessionReceiver):
             self._ready += self._catch_up.release(now_ns)
             if self._catch_up.over:
                 self._catch_up = None
-        if self._end_announced and not self.missing and not self.catches_up:
+        if self._end_announced and not (self.missing or self.catches_up or self._awaits_starts):
             self._step(Cause.COMPLETE, now_ns)
+
+    @property
+    def _awaits_starts(self) -> bool:
+        """Whether the source, which knows this receiver, has yet to say with which messages the topics begin."""
+        return self.subscriptions.awaits_starts and self.state in (State.JOINED, State.ENDING)
 
     def _welcome(self, found: udp_packets.SessionMessage, now_ns: int) -> None:
         """Takes the answer to a CONNECT: only the source can know its nonce."""
@@ -452,7 +457,7 @@ class ReliableReceiver(SessionReceiver):
             if found.flags & udp_packets.WAITS:
                 self._ack(now_ns, listed=False)
         if found.flags & udp_packets.FINAL and (proven or not self._admitted):
-            if not self._end_announced and self.missing:
+            if not self._end_announced and (self.missing or self._awaits_starts):
                 self.subscriptions.ask()  # a missing datagram may hold the last messages of a topic
                 self._ack_ns = now_ns
             self._end_announced = True

@@ -294,6 +294,8 @@ class ReliableSender(SessionSender):
         if self.over:
             self._reset(found, address, udp_packets.GONE)
             return
+        known = self._clients.get(address)
+        begins = known is not None and known.begins
         answer, cookie = self._clients.connect(address, found.cookie, now_ns)
         self._note_receivers()
         if answer is Answer.RESET:
@@ -305,8 +307,8 @@ class ReliableSender(SessionSender):
         if client is not None and answer is Answer.ADMITTED:
             client.admitted_ns = now_ns
             if self._send_state.credit is not None:
-                self._send_state.credit.admit(client)
-            if self._send_state.paths is not None and client.path is None:
+                self._send_state.credit.admit(client, again=begins)
+            if self._send_state.paths is not None and (begins or client.path is None):
                 self._send_state.paths.admit(client, now_ns)
             self._put_notice(client)
             flags |= udp_packets.FILTERS if self._filter is not None else 0

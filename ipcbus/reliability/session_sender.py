@@ -90,6 +90,11 @@ class SessionSender:
         """The registered clients whose context is known."""
         return self._clients.known
 
+    @property
+    def newcomers(self) -> tuple[Client, ...]:
+        """The registered clients that have yet to say who they are."""
+        return self._clients.newcomers
+
     def client_at(self, address: Hashable) -> Client | None:
         """Returns the client that is registered at an address."""
         return self._clients.get(address)

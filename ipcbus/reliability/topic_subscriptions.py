@@ -41,9 +41,14 @@ class TopicSubscriptions:
         self._ask_again = bool(self.numbers)
 
     @property
+    def awaits_starts(self) -> bool:
+        """Whether the source still has to send the number of the first message of a topic."""
+        return len(self.starts) < len(self.numbers)
+
+    @property
     def asks(self) -> bool:
         """Whether the source still has to send numbers."""
-        return self._ask_again or len(self.starts) < len(self.numbers)
+        return self._ask_again or self.awaits_starts
 
     def answered(self, found: Topics) -> None:
         """Takes the numbers that the source has sent."""

@@ -454,13 +454,13 @@ class UdpEndpoints:
             udp_sender: the session whose clients the calling thread waits for.
             closing: whether it has ended: its clients take all the rest, also those that were driven just now.
 
-        Returns:
-            Whether there is such a client.
+        Returns: whether there is such a client.
         """
-        clients = {client.context_id for client in udp_sender.reliable_sender.clients}
-        session_id = udp_sender.reliable_sender.session_id
-        undriven = [each for each in members(_all) if each is not self and each._who.context_id in clients]
-        return any([each._stand_in(session_id, closing=closing) for each in undriven])
+        sender = udp_sender.reliable_sender
+        clients = {client.context_id for client in sender.clients}
+        # A newcomer may be any of them; it says who it is when its sockets are read.
+        undriven = [e for e in members(_all) if e is not self and (sender.newcomers or e._who.context_id in clients)]
+        return any([each._stand_in(sender.session_id, closing=closing) for each in undriven])
 
     def undriven(self, context_ids: Iterable[int]) -> list[str]:
         """Returns the names of those that are other contexts of this process, and that no thread drives now."""

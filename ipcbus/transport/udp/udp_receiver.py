@@ -38,7 +38,7 @@ _DATAGRAM_MAX = 65_535
 WINDOW = 1 << 22
 """Bytes of the ring: an ACK, which costs the source 0.2 ms, comes for each quarter."""
 RETRY_NS = 1_000_000
-_START_TIMEOUT_NS = 1_000_000_000
+_START_TIMEOUT_NS = 10_000_000_000
 """Longest time to hold datagrams back until the source has sent the first numbers of the topics."""
 _LONGEST_AT_FIRST = 8192
 BACKLOG_BYTES = 1 << 22

@@ -468,7 +468,8 @@ class UdpSender:
             return self._forget_dead(time.monotonic_ns())
 
     def _forget_dead(self, now_ns: int) -> int:
-        dead = [client for client in self.reliable_sender.clients if self._is_dead(client.context_id)]
+        clients = self.reliable_sender.clients
+        dead = [client for client in clients if not client.is_unsure and self._is_dead(client.context_id)]
         for client in dead:
             self.reliable_sender.forget(client)
         if dead:
@@ -561,13 +562,14 @@ class UdpSender:
         silent_until_ns = self._closed_ns + self._return_timeout_ns
         expected = [
             (
-                each.context_id,
+                0 if each.is_unsure else each.context_id,
                 each.pid,
                 each.heard_ns,
                 max(silent_until_ns, each.progress_ns + self._return_timeout_ns),
             )
             for each in clients
         ]
+        expected += [(0, 0, 0, each.heard_ns + _SILENT_NS) for each in self.reliable_sender.newcomers]
         expected += [(context_id, each.pid, 0, each.until_ns) for context_id, each in self._evicted.items()]
         for context_id, pid, heard_ns, until_ns in expected:
             if context_closes and pid == os.getpid():

@@ -43,7 +43,8 @@ def test_a_source_sends_as_much_as_its_client_has_room_for(multicast: bool) -> N
     pair = paced(multicast)
     client = pair.there.clients[0]
     client.limit = -1
-    pair.there._send_state.credit.admit(client)  # type: ignore[union-attr]
+    client.begins = True
+    pair.there._send_state.credit.admit(client, again=True)  # type: ignore[union-attr]
     pair.here.take_room(10 * (SIZE + CHARGE), 10 * (SIZE + CHARGE), 0)
     assert fill(pair) == FIRST_ROOM // (SIZE + CHARGE) + 1
     assert pair.there.slowest is client

@@ -18,6 +18,33 @@ def data(number: int, datagram: bytes = b"x", trail: int = 0) -> bytes:
     return udp_packets.data(SESSION, number, trail, 1, 5, datagram, 0)
 
 
+def test_the_end_waits_for_the_numbers_with_which_the_topics_begin() -> None:
+    pair = Pair(source(), receiver())
+    pair.here.topics([3], 0)
+    for _ in range(3):  # CONNECT, its proof, the list of topics
+        pair.here.turn(0)
+        for packet in pair.here.take():
+            pair.there.receive(packet, HERE, 0)
+        answers = pair.there.take()
+        for packet, to in answers:
+            if not isinstance(udp_packets.parse(packet), udp_packets.Topics):  # these are lost
+                pair.deliver(packet, to, 0)
+    states = [pair.here.state]
+    pair.send(b"0")
+    for packet, to in pair.there.take():
+        pair.deliver(packet, to, 0)
+    pair.there.end(0)
+    for packet, to in pair.there.take():
+        pair.deliver(packet, to, 0)
+    # Were it over, what has come would be delivered, and a message that came earlier than another could not be told
+    # from one that was sent before the receiver joined.
+    states.append(pair.here.state)
+    assert pair.here.missing == 0
+    pair.exchange(SECOND)
+    assert [*states, pair.here.state] == [State.JOINED, State.ENDING, State.ENDED]
+    assert pair.here.subscriptions.starts == {3: None}
+
+
 def test_nothing_leads_out_of_the_end() -> None:
     assert not {state for state, _ in TABLE} & OVER
     assert set(TABLE.values()) == set(State)

@@ -74,7 +74,7 @@ def test_a_receiver_at_the_address_of_one_that_has_died_is_not_forgotten_with_it
             name="",
             group=None,
             twin=False,
-            return_timeout_ns=0,
+            return_timeout_ns=10_000_000_000,
         )
         now_ns = time.monotonic_ns()
 
@@ -101,9 +101,14 @@ def test_a_receiver_at_the_address_of_one_that_has_died_is_not_forgotten_with_it
         udp_sender.send_published()
         answer(OTHER, 1, 1)
         assert (sender.trail, sender.lead) == (0, 1)  # it is still held for the one that has it not
+        udp_sender.receive(udp_packets.leave(SESSION, sender._clients.cookie(OTHER, now_ns)), OTHER, now_ns)
+        udp_sender.close()
+        assert not udp_sender.over(time.monotonic_ns())
         alive.add(3)
         answer(CLIENT, 3, 0)
-        assert [client.context_id for client in sender.clients] == [1, 3]
+        assert [client.context_id for client in sender.clients] == [3]
+        alive.discard(3)
+        assert udp_sender.over(time.monotonic_ns())
     finally:
         channel.close()
 
