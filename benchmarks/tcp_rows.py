@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchmarks.pairs import Figures, Part
 
 _SIZES: Final = (("64 B", 64, 600_000), ("1 KiB", 1024, 200_000), ("64 KiB", 65_536, 10_000))
-_TRIPS: Final = 800
+_TRIPS: Final = 2_000
 OTHERS: Final = [name for name in ("zmq", "zenoh") if importlib.util.find_spec(name)]
 _NAMES: Final = {"zmq": "pyzmq", "zenoh": "zenoh"}
 _TRANSPORTS: Final = {

@@ -207,9 +207,8 @@ cdef class Pump:
         Returns:
             The seconds that are left, 0 or more, when Python has to go on; below 0 when the call is done.
         """
-        cdef uint64_t now
+        cdef uint64_t now, me = PyThread_get_thread_ident()
         cdef double left
-        cdef uint64_t me = PyThread_get_thread_ident()
         if _atomics.load_acquire64(&self.wanted) & self.python_bits or self.attention or self.pending_error is not None:
             return max(seconds, 0)
         now = read_ticks(clock_kind())
@@ -248,13 +247,12 @@ cdef class Pump:
     @cython.final
     cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled, long most, bint rows) except? -2:
         cdef uint32_t clock = clock_kind()
-        cdef uint64_t began = now, began_sleep, due, until = <uint64_t>-1
         cdef double tick_s = ns_per_tick() / 1e9
+        cdef uint64_t began = now, began_sleep, due, until = <uint64_t>-1, slice = <uint64_t>(SLICE_S / tick_s)
         cdef long more
         if seconds > 0 and seconds <= LONGEST_S:
             until = now + <uint64_t>(seconds / tick_s)
         _atomics.store_relaxed64(&self.guest_ticks, now)
-        cdef uint64_t slice = <uint64_t>(SLICE_S / tick_s)
         while True:
             if _atomics.load_acquire64(&self.wanted) & NETWORK_BIT:
                 slice = self.network_slice
@@ -298,12 +296,14 @@ cdef class Pump:
                 else self.linger.spin(self.poller, now, min(until, due))
             ):
                 now = read_ticks(clock)
-                continue
-            began_sleep = now
-            self.sleep(now, min(until, _atomics.load_relaxed64(&self.timer_ticks)))
-            now = read_ticks(clock)
-            if not self.kicked:     # a kick does not say when messages come
-                self.linger.slept(now - began_sleep)
+                if slice != self.network_slice:
+                    continue
+            else:
+                began_sleep = now
+                self.sleep(now, min(until, _atomics.load_relaxed64(&self.timer_ticks)))
+                now = read_ticks(clock)
+                if not self.kicked:     # a kick does not say when messages come
+                    self.linger.slept(now - began_sleep)
             # No descriptor was readable, or it is answered: only the timers are due as before.
             due = min(_atomics.load_relaxed64(&self.timer_ticks), now + <uint64_t>(SLICE_S / tick_s))
             _atomics.store_relaxed64(&self.due_ticks, due)

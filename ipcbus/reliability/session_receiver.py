@@ -49,7 +49,7 @@ class SessionReceiver(ABC):
         self._nonce = random.getrandbits(64)
         self._attempts = 0
         self._refused = False
-        self._ack_ns = self.heard_ns = now_ns
+        self._acked_ns = self._ack_ns = self.heard_ns = now_ns
         """The time of the last sign of life of the source; at first, the time of construction."""
         self.answers = 0
         """The number of the last question how far the source has sent that it has answered, see `ask`."""
@@ -112,6 +112,8 @@ class SessionReceiver(ABC):
         """Takes numbers of topics, or a packet of the control channel; returns whether it was one with the cookie."""
         if isinstance(found, udp_packets.Topics) and found.cookie == self._cookie != 0:
             self.subscriptions.answered(found)
+            if not self.asks:  # the next ACK was planned early, to ask again
+                self._ack_ns = max(self._ack_ns, self._acked_ns + self._settings.acknowledgement_interval)
         elif isinstance(found, Frame | FrameAck) and found.cookie == self.channel_cookie != 0:
             self._channel_packets.append(found)
         else:
@@ -137,7 +139,7 @@ class SessionReceiver(ABC):
         settings = self._settings
         flags = udp_packets.ASKS if self.asks else 0
         often = settings.connect_interval if flags else settings.acknowledgement_interval
-        self._ack_ns = now_ns + min(often, settings.acknowledgement_interval)
+        self._acked_ns, self._ack_ns = now_ns, now_ns + min(often, settings.acknowledgement_interval)
         return flags
 
     def _put_acks(self, lead: int, flags: int, *, listed: bool = True, room: tuple[int, int] | None = None) -> None:

@@ -13,7 +13,7 @@ from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 from ipcbus.transport.udp.datagram_relay import DatagramFetcher, relay
 from ipcbus.transport.udp.session_socket import SessionSocket
-from ipcbus.transport.udp.stats_blocks import ReceiverStatsBlock
+from ipcbus.transport.udp.stats_blocks import INTERVAL_NS, ReceiverStatsBlock
 from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink, counters
 from ipcbus.wire.udp_packets import CHARGE, DATA, DATA_HEADER, FRAME
 from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, RECEPTION_BOARD
@@ -46,6 +46,8 @@ BACKLOG_BYTES = 1 << 22
 _NUMBERS_MAX = 1 << 62
 _ASK_NS = 100_000_000
 """Time after which a question without an answer is repeated."""
+_EARLY_NS = INTERVAL_NS - 10_000_000
+"""An ACK that is due before the next stats block comes with this one, and needs no turn of its own."""
 _SILENCE_NS = 1_000_000_000
 """A source that is not offered any more and has been silent for this time is dead."""
 
@@ -266,22 +268,19 @@ class UdpReceiver:
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again."""
         limited = self._limit_asks()
-        self.reliable_receiver.turn(now_ns)
+        shows = now_ns >= self._stats_block.due_ns
+        self.reliable_receiver.turn(now_ns, _EARLY_NS if shows else 0)
         self._write_to_ring(self.reliable_receiver.ready(now_ns), now_ns)
         self._tell_room(now_ns)
         self._send_packets()
         self._send_frames(now_ns)
         self.awaits_room = bool(self._backlog) or limited or self._awaits_reading
-        times = [
-            self._link_due_ns,
-            self.reliable_receiver.next_ns,
-            now_ns + RETRY_NS if self.awaits_room else None,
-        ]
-        if now_ns < self._stats_block.due_ns:
-            times.append(self._stats_block.due_ns)
-        else:
+        shows_ns = None if shows else self._stats_block.due_ns
+        retry_ns = now_ns + RETRY_NS if self.awaits_room else None
+        if shows:
             links = counters(self._link_end.counts)
             self._stats_block.show(self._session_sockets, links, self.shed, self.reason, now_ns)
+        times = (self._link_due_ns, self.reliable_receiver.next_ns, retry_ns, shows_ns)
         following = min((time for time in times if time is not None), default=None)
         self._idle_until_ns = following or 0
         self._direct()
