@@ -73,9 +73,9 @@ class Source(TopicSource):
         self._shares_ns = options.retransmit_close_timeout * 1_000_000
         self._recoveries_ns = options.retransmit_close_timeout * 1_000_000 if options.late_join else 0
         self._opened_ns = time.time_ns()
-        self._was_joined = False
+        self._keeps = options.late_join
+        self._published_before_join: int | None = None
         self._unheard: int | None = None
-        self._claims_before = session.membership_changes()
         self._logged_errors: set[str] = set()
         self._guaranteed: GuaranteedSource | None = None
         self._known_receivers: dict[Hashable, tuple[int, str]] = {}
@@ -90,7 +90,8 @@ class Source(TopicSource):
     def receivers(self) -> int:
         """The number of receiving contexts that are joined to this topic now."""
         joined = self._session.receivers(self._number)
-        self._was_joined = self._was_joined or joined > 0
+        if joined and self._published_before_join is None:
+            self._published_before_join = self.sequence_number + 1 - self._unpublished()
         return joined
 
     @property
@@ -100,15 +101,23 @@ class Source(TopicSource):
 
     @property
     def unheard(self) -> int:
-        """The number of messages sent before any receiver joined; 0 once a receiver has joined, or may have.
+        """The number of messages, if all were published before a receiver joined; 0 once one may have got a message.
 
         Without guaranteed messages: their copies wait for a receiver (`gmd_num_pending`).
         """
         if self._unheard is not None:
             return self._unheard
+        sent = self.sequence_number + 1
+        joined, before = self.receivers, self._published_before_join
+        if before is not None and (before < sent or self._keeps or self._shares_what_it_sent()):
+            return 0
         # Joins are seen by chance only: a context that joined the session and left again may have received the topic.
-        known = self._was_joined or self.receivers > 0 or self._claims_before != self._session.membership_changes()
-        return 0 if known else self.sequence_number + 1 - self._guaranteed_numbers
+        heard = self._session.may_have_got(self._number) or (joined and self._unpublished())
+        return 0 if heard else sent - self._guaranteed_numbers
+
+    def _shares_what_it_sent(self) -> bool:
+        """Returns whether members of shares work off what was sent before they joined."""
+        return bool(self._context._sending_sessions.shares.statistics(self._session, self._number))
 
     def _unpublished(self) -> int:
         """Returns how many messages of this source are in the open batch."""
@@ -485,8 +494,8 @@ class Source(TopicSource):
 
     def _notify_receivers(self) -> None:
         """Compares the joined contexts with those before, and notifies the application of the differences."""
-        if not self._was_joined:
-            self._was_joined = self.receivers > 0
+        if self._published_before_join is None:
+            _ = self.receivers
         if self._on_event is None:
             return
         joined = self._session.joined_receivers(self._number)

@@ -163,14 +163,14 @@ def _misses(source: Source, awaited: ExpectedReceivers) -> bool:
 
 
 def warn_of_unheard(sources: Iterable[Source]) -> None:
-    """Warns of the sources that have sent messages although no receiver ever joined their topics."""
+    """Warns of the sources whose messages were all published before a receiver joined."""
     unheard = [source for source in sources if source.unheard]
     if not unheard:
         return
     named = ", ".join(f"{source.topic!r} ({source.unheard} on {source.source})" for source in unheard[:_NAMED])
     more = f" and {len(unheard) - _NAMED} more" if len(unheard) > _NAMED else ""
     log.warning(
-        "no receiver got the messages of the topics %s%s: none had joined before the sources were closed; call "
+        "no receiver got the messages of the topics %s%s: none had joined when they were published; call "
         "wait_for_receivers() of a source before its first send",
         named,
         more,

@@ -200,6 +200,19 @@ class SlotTable:
         """Returns the number of readers that have had the slot so far."""
         return int(self._slots[index]["generation"])
 
+    def may_have_got(self, index: int, end: int) -> bool:
+        """Returns whether the reader that holds, or last held, a slot may have got a record.
+
+        Args:
+            index: the slot.
+            end: the position up to which records are published.
+        """
+        slot, state = self._slots[index], self._words.load32(self._state(index))
+        if state == layout.SLOT_JOINING:
+            return False
+        # The position first: a reader shows the number of its records before it.
+        return state != layout.SLOT_ACTIVE or int(slot["position"]) < end or int(slot["msgs_rcved"]) > 0
+
     def holder(self, index: int) -> int | None:
         """Returns the generation of the reader that holds a slot, evicted or not; None when the slot is free."""
         if self._words.load32(self._state(index)) == layout.SLOT_FREE:

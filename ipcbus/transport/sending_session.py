@@ -129,7 +129,7 @@ class SendingSession:
         self._header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)
         self._control_words = SharedWords(self.channel.control)
         self._numbers, self._next_line = [0] * self.topics_max, 0
-        self._used: set[int] = set()
+        self._used: dict[int, tuple[int, ...]] = {}  # lines, with `membership_changes` when their topics were added
         self._slot_doorbells = SlotDoorbells(self.channel.writer, self._ring_data_doorbell, answers)
         self._doorbells = Doorbells(domain, self.source_string, self._slot_doorbells)
         self.sources = 0
@@ -193,7 +193,7 @@ class SendingSession:
         turns = (i % self.topics_max for i in range(self._next_line, self._next_line + self.topics_max))
         line = next(i for i in turns if i not in self._used)
         self._next_line = line + 1
-        self._used.add(line)
+        self._used[line] = self.membership_changes()
         number = self._numbers[line] * self.topics_max + line
         self._numbers[line] += 1
         self._control_words.and64(self._topic_mask_offset(number), 0)
@@ -208,7 +208,7 @@ class SendingSession:
         line = number % self.topics_max
         self.sources -= 1
         if (self._numbers[line] + 1) * self.topics_max <= wire_layout.TOPIC_MASK:
-            self._used.discard(line)
+            self._used.pop(line, None)
 
     def joined_slots(self, number: int) -> int:
         """Returns the mask of the slots whose live contexts receive a topic."""
@@ -254,6 +254,24 @@ class SendingSession:
         slots = self.channel.slots
         changes = self.udp_sender.reliable_sender.changes if self.udp_sender is not None else 0
         return (changes, *(slots.generation(slot) for slot in range(slots.slots_max)))
+
+    def may_have_got(self, number: int) -> bool:
+        """Returns whether a context may have got a message of a topic since the topic was added.
+
+        A context that has joined the ring behind the last record, and has read none since, got nothing. Over UDP each
+        one that came counts.
+        """
+        over_udp, *generations = self._used[number % self.topics_max]
+        changes, *now = self.membership_changes()
+        if changes != over_udp:
+            return True
+        own = self.udp_sender.slot if self.udp_sender is not None else -1
+        joined, slots, end = self.joined_slots(number), self.channel.slots, self.channel.writer.head
+        for slot, (before, generation) in enumerate(zip(generations, now, strict=True)):
+            came = generation - before
+            if slot != own and (came or joined >> slot & 1) and (came > 1 or slots.may_have_got(slot, end)):
+                return True
+        return False
 
     @contextlib.contextmanager
     def hold_batch(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DATA = MessageType.DATA
 
 batching = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
+on_rings = pytest.mark.parametrize("kind", [LBTIPC, LBTSMX], ids=lambda kind: str(kind.name))
 one_transport = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 embedded = pytest.mark.parametrize("mode", ["embedded"])
 
@@ -151,6 +152,24 @@ def test_one_that_came_and_went_unnoticed_is_not_called_nobody(domain: str) -> N
     source.close()
     assert source.unheard == 0
     bus.close()
+
+
+@on_rings
+@pytest.mark.parametrize("hears_more", [False, True])
+def test_what_was_published_before_a_receiver_joined_is_a_warning(
+    bus: Bus, hears_more: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = bus.context("sending")
+    source = bus.source("t", context)
+    for number in range(3):
+        source.send(body(number), flush=True)
+    bus.receiver("t", lambda _: None)
+    bus.joined(source)
+    if hears_more:
+        source.send(body(3), flush=True)
+    context.close()
+    assert source.unheard == (0 if hears_more else 3)
+    assert ("no receiver got the messages" in caplog.text) is not hears_more
 
 
 @one_transport
