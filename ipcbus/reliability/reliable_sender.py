@@ -400,10 +400,13 @@ class ReliableSender(SessionSender):
     def _put_data(self, sent: Datagram, now_ns: int) -> None:
         if sent.retransmitted:
             if sent.to is ALL or self._clients.get(sent.to) is not None:
-                front = udp_packets.data_front(self.session_id, sent.number, sent.trail, udp_packets.AGAIN)
-                self._packets_out.append((front + sent.data, sent.to))
+                packet = self._data(sent.number, sent.trail, sent.data, udp_packets.AGAIN)
+                self._packets_out.append((packet, sent.to))
         else:
             self._put_new(sent.number, sent.trail, sent.data, self._topics_of(sent.data), now_ns)
+
+    def _data(self, number: int, trail: int, body: bytes, flags: int = 0) -> bytes:
+        return udp_packets.data_front(self.session_id, number, trail, flags) + body
 
     def _topics_of(self, body: bytes) -> Set[int] | None:
         return self._filter.topics_of(body) if self._filter is not None else None
@@ -413,7 +416,7 @@ class ReliableSender(SessionSender):
         if self._filter is not None:
             self._packets_out += self._filter.send(number, trail, body, topics, now_ns)
         elif not self._send_state.has_no_receivers:
-            packet = udp_packets.data_front(self.session_id, number, trail, 0) + body
+            packet = self._data(number, trail, body)
             if not self.is_behind:
                 self._packets_out.append((packet, ALL))
                 return
@@ -443,8 +446,7 @@ class ReliableSender(SessionSender):
             if self._filter is not None:
                 self._packets_out += self._filter.send_to(each, number, window.trail, body, now_ns)
             else:
-                packet = udp_packets.data_front(self.session_id, number, window.trail, 0) + body
-                self._packets_out.append((packet, each.address))
+                self._packets_out.append((self._data(number, window.trail, body), each.address))
 
     def _put_notice(self, client: Client) -> None:
         """Puts out which datagrams are not for a client, before a packet that shows that they were sent."""
