@@ -89,6 +89,10 @@ class Source(TopicSource):
     @property
     def receivers(self) -> int:
         """The number of receiving contexts that are joined to this topic now."""
+        return self._count_receivers()
+
+    def _count_receivers(self) -> int:
+        """Counts the joined contexts, and notes what was published before the first one was seen."""
         joined = self._session.receivers(self._number)
         if joined and self._published_before_join is None:
             self._published_before_join = self.sequence_number + 1 - self._unpublished()
@@ -108,7 +112,7 @@ class Source(TopicSource):
         if self._unheard is not None:
             return self._unheard
         sent = self.sequence_number + 1
-        joined, before = self.receivers, self._published_before_join
+        joined, before = self._count_receivers(), self._published_before_join
         if before is not None and (before < sent or self._keeps or self._shares_what_it_sent()):
             return 0
         # Joins are seen by chance only: a context that joined the session and left again may have received the topic.
@@ -495,7 +499,7 @@ class Source(TopicSource):
     def _notify_receivers(self) -> None:
         """Compares the joined contexts with those before, and notifies the application of the differences."""
         if self._published_before_join is None:
-            _ = self.receivers
+            self._count_receivers()
         if self._on_event is None:
             return
         joined = self._session.joined_receivers(self._number)

@@ -157,6 +157,11 @@ class Client:
     _pages: dict[int, tuple[int, ...]] | None = None
 
     @property
+    def sure_context_id(self) -> int:
+        """The id of its context; 0 while another process may have its address."""
+        return 0 if self.is_unsure else self.context_id
+
+    @property
     def round_trip_ns(self) -> int:
         """The time in which an answer comes, as measured; 0 before the first measurement."""
         return self.path.answer_ns if self.path is not None else self.first_round_trip_ns
@@ -232,12 +237,15 @@ class Clients:
     @property
     def known(self) -> tuple[Client, ...]:
         """The clients whose context is known; any thread may ask while clients come and go."""
-        return tuple(client for client in tuple(self._clients.values()) if client.state is State.KNOWN)
+        return self._in_state(State.KNOWN)
 
     @property
     def newcomers(self) -> tuple[Client, ...]:
         """The clients that have yet to say who they are; any thread may ask while clients come and go."""
-        return tuple(client for client in tuple(self._clients.values()) if client.state is State.PROVEN)
+        return self._in_state(State.PROVEN)
+
+    def _in_state(self, state: State) -> tuple[Client, ...]:
+        return tuple(client for client in tuple(self._clients.values()) if client.state is state)
 
     @property
     def registered(self) -> Iterable[Client]:

@@ -463,7 +463,8 @@ class ReliableReceiver(SessionReceiver):
                 self._ack(now_ns, listed=False)
         if found.flags & udp_packets.FINAL and (proven or not self._admitted):
             if not self._end_announced and (self.missing or self._awaits_starts):
-                self.subscriptions.ask()  # a missing datagram may hold the last messages of a topic
+                # A missing datagram may hold the last messages of a topic; its first number may be unknown.
+                self.subscriptions.ask()
                 self._ack_ns = now_ns
             self._end_announced = True
             self._step(Cause.FINAL, now_ns)

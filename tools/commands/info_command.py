@@ -148,7 +148,7 @@ def facts(found: SessionInfo) -> Iterator[tuple[str, str]]:
         since = datetime.datetime.fromtimestamp(session.start_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
         yield "since", f"{since}, {age((found.taken_ns - session.start_ns) / 1e9)}"
     yield "state", f"{state(session) or 'alive'}{': ' if session.reason else ''}{session.reason}"
-    yield "transport", ", ".join(filter(None, (session.transport, session.pacing.replace("_", "-"))))
+    yield "transport", udp_text.transport(session)
     yield from udp_text.windows(session)
     yield (
         "room",

@@ -30,6 +30,11 @@ def window(session: SessionStats) -> str:
     return f"{size(uplink.counters.get('txw_bytes', 0))} held"
 
 
+def transport(session: SessionStats) -> str:
+    """Returns the transport of a session and its pacing, which is not known of a source on another host."""
+    return ", ".join(filter(None, (session.transport, session.pacing.replace("_", "-"))))
+
+
 def windows(session: SessionStats) -> Iterator[tuple[str, str]]:
     """Yields the window of a session with its name; over UDP, the retransmit window and the send buffer."""
     uplink, datagram = session.uplink, f"datagrams up to {size(session.datagram_max)}" if session.datagram_max else ""

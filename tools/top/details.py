@@ -91,7 +91,7 @@ def session_lines(row: Row | None, width: int) -> list[Text]:
 def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
     yield "owner", f"pid {session.pid}, user {session.user}, context {session.context_id:08x} {session.context_name}"
     yield "command", session.command or "not readable"
-    yield "transport", ", ".join(filter(None, (session.transport, session.pacing.replace("_", "-"))))
+    yield "transport", udp_text.transport(session)
     yield from udp_text.windows(session)
     yield "published", f"{number(session.tail)} bytes, headers and padding included"
     fill = f"{figures.share(session.fill)} % unread by the slowest receiver" if session.receivers else "no receiver"

@@ -468,8 +468,7 @@ class UdpSender:
             return self._forget_dead(time.monotonic_ns())
 
     def _forget_dead(self, now_ns: int) -> int:
-        clients = self.reliable_sender.clients
-        dead = [client for client in clients if not client.is_unsure and self._is_dead(client.context_id)]
+        dead = [client for client in self.reliable_sender.clients if self._is_dead(client.sure_context_id)]
         for client in dead:
             self.reliable_sender.forget(client)
         if dead:
@@ -562,7 +561,7 @@ class UdpSender:
         silent_until_ns = self._closed_ns + self._return_timeout_ns
         expected = [
             (
-                0 if each.is_unsure else each.context_id,
+                each.sure_context_id,
                 each.pid,
                 each.heard_ns,
                 max(silent_until_ns, each.progress_ns + self._return_timeout_ns),

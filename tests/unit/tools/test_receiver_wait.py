@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from ipcbus_tools.common import Failure
 from ipcbus_tools.receiver_wait import wait_for_receivers
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,8 @@ class Waited:
 
     def wait_for_receivers(self, n: int, timeout: float) -> None:
         self.calls.append((n, timeout))
-        while self.after is not None and not self.after():
-            time.sleep(0.001)
+        if self.after is not None:
+            until(self.after, "the note")
         if not self.joins:
             raise TimeoutError(f"topic {self.topic!r}: 0 of {n} had joined")
 
@@ -34,10 +34,10 @@ def wait(*sources: Waited, timeout: float = 10, quiet: bool = False, count: int 
 
 def test_receivers_that_are_there_need_no_note(capsys: pytest.CaptureFixture[str]) -> None:
     one, other = Waited("a"), Waited("b")
-    wait(one, other, count=2)
+    wait(one, other, count=2, timeout=1000)
     for each in (one, other):
         ((count, timeout),) = each.calls  # a single wait, so that the error of a wait in vain says the whole time
-        assert (count, 9 < timeout <= 10) == (2, True)
+        assert (count, 900 < timeout <= 1000) == (2, True)
     assert capsys.readouterr() == ("", "")
 
 
