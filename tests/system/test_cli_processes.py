@@ -182,6 +182,8 @@ def test_signal_ends_echo(domain: str, number: int, code: int) -> None:
 def test_signal_ends_pub_that_waits_for_receivers(domain: str, number: int, code: int) -> None:
     with started("pub", "t", "x", "--timeout", "600", "--domain", domain) as pub:
         until(lambda: list(stats.take_snapshot(domain).sessions), "the source of pub")
+        assert pub.stderr is not None
+        assert "waiting for 1 receiver" in pub.stderr.readline()  # comes after half a second
         pub.send_signal(number)
         assert pub.communicate() == ("", "")
         assert pub.returncode == code
