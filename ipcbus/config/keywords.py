@@ -130,8 +130,8 @@ class ContextKeywords(TypedDict, total=False):
     transport_lbtru_source_socket_buffer: SupportsIndex
     """SO_SNDBUF of the sockets of LBT-RU sources. Default: 1048576 bytes."""
     transport_lbtrm_multicast_address_low: str
-    """First group of the pool of LBT-RM sessions, which the sources without an own group share. Default:
-    224.10.10.10.
+    """First group of the pool of LBT-RM sessions, which the sources without an own group share; a new session takes any
+    group of the pool that no other session of its context has. Default: 224.10.10.10.
     """
     transport_lbtrm_multicast_address_high: str
     """Last group of the pool of LBT-RM sessions. Default: 224.10.10.14."""

@@ -94,6 +94,8 @@ class Transport:
         explicit_id: returns the id that a source names, or 0.
         placed: returns the plan of the session that gets an id; for LBT-RM the id is the multicast group.
         id_option: the name of the option of `explicit_id`, without its prefix.
+        shares_pool: whether `pool` belongs to all contexts of the network together. A context begins at any place of
+            it then, so that the sessions of two contexts seldom have the same one.
     """
 
     code: int
@@ -104,6 +106,7 @@ class Transport:
     explicit_id: Callable[[SourceOptions], int]
     placed: Callable[[SessionPlan, int], SessionPlan] = lambda plan, _: plan
     id_option: str = "id"
+    shares_pool: bool = False
 
     @property
     def prefix(self) -> str:

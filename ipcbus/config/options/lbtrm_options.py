@@ -18,7 +18,8 @@ class LbtrmContext:
     transport_lbtrm_multicast_address_low = Option(
         default="224.10.10.10",
         form=GROUP,
-        meaning="First group of the pool of LBT-RM sessions, which the sources without an own group share.",
+        meaning="First group of the pool of LBT-RM sessions, which the sources without an own group share; a new "
+        "session takes any group of the pool that no other session of its context has.",
     )
     transport_lbtrm_multicast_address_high = Option(
         default="224.10.10.14",

@@ -198,7 +198,7 @@ class SendingSessions:
             return self._choose_large(kind, plan, pool)
         unused = [number for number in pool if (kind.code, number) not in self._sessions]
         if unused:
-            return self._make(kind, unused[0], plan)
+            return self._make(kind, secrets.choice(unused) if kind.shares_pool else unused[0], plan)
         fitting = [
             session
             for number in pool

@@ -50,4 +50,6 @@ LBTRM = Transport(
     explicit_id=_explicit,
     placed=_placed,
     id_option="multicast_address",
+    # A receiver reads what comes to a group, also of sessions that it has not joined and of its own context.
+    shares_pool=True,
 )

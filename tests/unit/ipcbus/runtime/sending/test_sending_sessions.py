@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import ipcbus
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.sending.sending_sessions import _slowest_client
+from ipcbus.transport.udp.udp_plan import UdpPlan
+from tests.kit.network import isolated_or_skip
 
 if TYPE_CHECKING:
     from ipcbus import Source
@@ -45,3 +47,23 @@ def test_a_source_made_while_sequence_numbers_are_told_is_told_of_as_well(domain
         early._session.infos = Meanwhile(context)  # type: ignore[assignment]
         context._sending_sessions.inform_due(FOREVER_NS)
         assert context._sending_sessions.inform_due(0) < FOREVER_NS
+
+
+def group(source: Source) -> str:
+    """The multicast group of its session."""
+    udp = source._session.plan.udp
+    assert isinstance(udp, UdpPlan)
+    return udp.group
+
+
+def test_contexts_spread_their_sessions_over_the_groups_of_the_pool(domain: str) -> None:
+    """A receiver reads all that comes to a group: with the first group for each context, all read what all send."""
+    first = set[str]()
+    with isolated_or_skip():
+        for _ in range(40):
+            config = {"context": {"resolver_multicast_interface": "127.0.0.1"}}
+            with ipcbus.Context(config, domain=domain, operational_mode="sequential") as context:
+                used = [group(context.source(f"t{each}", transport="lbtrm")) for each in range(5)]
+            assert sorted(used) == [f"224.10.10.{each}" for each in range(10, 15)]
+            first.add(used[0])
+    assert len(first) > 1  # by chance in one of 10^27 runs
