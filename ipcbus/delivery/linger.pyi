@@ -6,6 +6,12 @@ later gains nothing. So a wait spins only where sleeps have been short, or spins
 part of the time.
 """
 
+def for_rings(longest_ns: int) -> Linger:
+    """Returns one for waits that a record in a ring ends, in ticks of the clock; the longest spin is in ns."""
+
+def for_network(longest_ns: int) -> Linger:
+    """Returns one for waits that a packet ends: a sleep costs more there, as the sender has to wake the sleeper."""
+
 class Linger:
     """What the waits of one context have shown. Times are ticks of any clock."""
 

@@ -3,13 +3,24 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
-from ringbuf.clock cimport clock_kind, read_ticks
+from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.poller cimport Poller
 
 cdef enum:
     SHARE = 8               # times its length a spin keeps the next one away
     SHORT = 2               # times the longest spin a short sleep takes at most
     AFTER_MAX = 256
+
+cdef double SLEEP_NS = 2e4          # processor time of a sleep and its wake-up
+cdef double NETWORK_SLEEP_NS = 5e4  # processor time of both sides for a sleep that a packet ends
+
+
+def for_rings(uint64_t longest_ns):
+    return Linger(<uint64_t>(<double>longest_ns / ns_per_tick()), <uint64_t>(SLEEP_NS / ns_per_tick()))
+
+
+def for_network(uint64_t longest_ns):
+    return Linger(<uint64_t>(<double>longest_ns / ns_per_tick()), <uint64_t>(NETWORK_SLEEP_NS / ns_per_tick()))
 
 
 @cython.final

@@ -23,6 +23,7 @@ cdef class Pump:
     cdef uint64_t loops                 # polls of the rings before a sleep
     cdef bint spins                     # waits never sleep
     cdef Linger linger                  # how long they spin before they sleep
+    cdef Linger network_linger          # the same where they also look at sockets
     cdef uint64_t python_bits           # which of `wanted` send a turn to Python
     cdef bint split                     # the context's own thread leaves the rings and the callbacks to guests
     cdef public bint quiet              # the driver does not call back; for the driver only

@@ -12,6 +12,7 @@ from posix.unistd cimport read, write
 
 from ipcbus.delivery.demux cimport Demux, has_nothing
 from ipcbus.delivery.linger cimport epoll_event, epoll_wait
+from ipcbus.delivery.linger import for_network, for_rings
 from ipcbus.delivery.sink cimport Sink
 from ringbuf cimport _atomics
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
@@ -54,7 +55,6 @@ cdef double LONG_PASS_NS = 2e6
 # What a thread pulls is copied: of long messages only so many that the memory of those before is taken again. The C library
 # gives more of it back to the system, and new pages cost three times as much as the copy.
 cdef double LONG_PULL_NS = 2e5
-cdef double SLEEP_NS = 2e4      # processor time of a sleep and its wake-up
 cdef double HEAR_NS = 2e4       # between two looks at the descriptors of a context that is driven all the time
 cdef double NETWORK_HEAR_NS = 3e3   # where sessions run over the network, as no ring tells of a packet
 cdef double NETWORK_READ_NS = 5e4   # between two reads of sockets that wait for room in the rings
@@ -97,7 +97,7 @@ cdef class Pump:
         self.poller, self.words = Poller(), []
         self.wake_waiters = wake_waiters
         self.loops, self.spins = loops, spins
-        self.linger = Linger(<uint64_t>(<double>linger_ns / ns_per_tick()), <uint64_t>(SLEEP_NS / ns_per_tick()))
+        self.linger, self.network_linger = for_rings(linger_ns), for_network(linger_ns)
         self.split = self.quiet = split
         # A guest of a split context may wait to call back in its own thread; others wait for messages, which any thread may read.
         self.python_bits = PYTHON_BITS | GUESTS_BIT if split else PYTHON_BITS
@@ -303,7 +303,7 @@ cdef class Pump:
                 self.sleep(now, min(until, _atomics.load_relaxed64(&self.timer_ticks)))
                 now = read_ticks(clock)
                 if not self.kicked:     # a kick does not say when messages come
-                    self.linger.slept(now - began_sleep)
+                    (self.network_linger if slice == self.network_slice else self.linger).slept(now - began_sleep)
             # No descriptor was readable, or it is answered: only the timers are due as before.
             due = min(_atomics.load_relaxed64(&self.timer_ticks), now + <uint64_t>(SLICE_S / tick_s))
             _atomics.store_relaxed64(&self.due_ticks, due)
@@ -364,7 +364,7 @@ cdef class Pump:
         """Looks at the descriptors and the rings for a moment, where that pays; returns whether there may be something to do."""
         cdef epoll_event events[EVENTS_MAX]
         cdef int count = 0
-        if not self.linger.look(self.poller, self.epoll_fd, events, EVENTS_MAX, &count, now, until):
+        if not self.network_linger.look(self.poller, self.epoll_fd, events, EVENTS_MAX, &count, now, until):
             return False
         self.note(events, count)
         self.answer_heard()

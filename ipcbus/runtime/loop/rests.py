@@ -7,9 +7,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.linger import Linger
+from ipcbus.delivery import linger
 from ipcbus.runtime.loop.own_rest import OwnRest
-from ringbuf import clock
 from ringbuf.answer_wait import AnswerWait
 
 if TYPE_CHECKING:
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from ipcbus.runtime.loop.loop_tasks import Lives
     from ringbuf.poller import Poller
 
-_SLEEP_NS = 20_000
-"""Processor time of a sleep."""
-_NETWORK_SLEEP_NS = 50_000
-"""Processor time of both sides for a sleep that a packet ends."""
 _LONGEST_SPIN_NS = 100_000_000
 
 
@@ -40,10 +35,7 @@ class Rests:
             linger_ns: the longest spin before a sleep.
         """
         self._epoll, self._others = epoll, (kick_fd, bell_fd)
-        self._answer_linger, self._network_linger = (
-            Linger(int(linger_ns / clock.tick_ns()), int(sleep_ns / clock.tick_ns()))
-            for sleep_ns in (_SLEEP_NS, _NETWORK_SLEEP_NS)
-        )
+        self._answer_linger, self._network_linger = linger.for_rings(linger_ns), linger.for_network(linger_ns)
         self.answers = AnswerWait(kick_fd)
         """Learns from the sources of the context when they wake another one."""
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
-from ipcbus.delivery.linger import Linger
+import pytest
+
+from ipcbus.delivery.linger import Linger, for_network, for_rings
+from ringbuf import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST, FREE = 100, 10
 
@@ -90,3 +97,18 @@ def test_costly_spins_take_a_ninth_of_the_time_at_most() -> None:
             linger.slept(max(0, comes - now) + 30)
             now = max(now, comes) + 30
         assert costly <= now / 9 + LONGEST + 50
+
+
+@pytest.mark.parametrize(("made", "sleep_us"), [(for_rings, 20), (for_network, 50)])
+def test_a_spin_is_free_up_to_the_cost_of_a_sleep_which_is_more_over_the_network(
+    made: Callable[[int], Linger], sleep_us: int
+) -> None:
+    """Else two programs that call `receive()` in turn over the network sleep in each trip: 80 us instead of 20."""
+    linger, us = made(100_000), 1000 / clock.tick_ns()
+    linger.slept(0)
+    now = int(1_000_000 * us)
+    assert linger.allowed(now) == pytest.approx(100 * us, rel=0.01)
+    linger.spun(now, int((sleep_us - 1) * us), True)
+    assert linger.allowed(now) > 0
+    linger.spun(now, int((sleep_us + 1) * us), True)
+    assert linger.allowed(now) == 0
