@@ -12,7 +12,7 @@ cdef extern from "<sys/epoll.h>":
 
 cdef class Linger:
     cdef readonly uint64_t longest  # ticks; 0: every wait sleeps at once
-    cdef uint64_t free              # ticks that cost less than the sleep
+    cdef uint64_t free              # ticks of the sleep that a spin which finds a message saves
     cdef uint64_t next              # when the next spin may begin
     cdef uint32_t short_sleeps      # in a row
     cdef uint32_t after             # short sleeps that a spin has to follow; 0 while spins find messages

@@ -23,7 +23,7 @@ class Linger:
 
         Args:
             longest: the longest spin.
-            free: a spin that finds a message within this time took less of the processor than the sleep would have.
+            free: the processor time that a spin saves, because it finds a message and the wait needs no sleep.
         """
 
     def allowed(self, now: int) -> int:
@@ -32,8 +32,8 @@ class Linger:
     def spun(self, now: int, ticks: int, found: bool) -> None:
         """Notes a spin.
 
-        The next one waits for eight times as long, unless this one cost nothing. Each spin in vain doubles the number
-        of short sleeps that have to come before the next one.
+        The next one waits for eight times what this one cost more than the sleep that it saved. Each spin in vain
+        saves nothing, and doubles the number of short sleeps that have to come before the next one.
 
         Args:
             now: when it ended.

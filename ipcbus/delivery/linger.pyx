@@ -69,8 +69,9 @@ cdef class Linger:
         return found
 
     cpdef void spun(self, uint64_t now, uint64_t ticks, bint found) noexcept:
-        if ticks > self.free or not found:
-            self.next = now + SHARE * ticks
+        if found:
+            ticks -= min(ticks, self.free)  # the sleep would have taken that
+        self.next = now + SHARE * ticks
         self.short_sleeps = 0
         if found:
             self.after = 0

@@ -38,9 +38,17 @@ def test_without_a_longest_spin_each_wait_sleeps() -> None:
     assert linger.allowed(0) == 0
 
 
-def test_a_spin_keeps_the_next_one_away_for_eight_times_its_length() -> None:
+def test_a_spin_keeps_the_next_one_away_for_eight_times_what_it_cost_more_than_the_sleep() -> None:
     linger = experienced()
     linger.spun(1000, 20, True)
+    assert [linger.allowed(now) for now in (1000, 1079, 1080)] == [0, 0, LONGEST]
+
+
+def test_a_spin_in_vain_saves_no_sleep() -> None:
+    linger = experienced()
+    linger.spun(1000, 20, False)
+    linger.slept(LONGEST)
+    linger.slept(LONGEST)
     assert [linger.allowed(now) for now in (1000, 1159, 1160)] == [0, 0, LONGEST]
 
 
@@ -78,7 +86,7 @@ def test_a_long_sleep_begins_the_count_anew() -> None:
     assert linger.allowed(10_000) == 0
 
 
-def test_costly_spins_take_a_ninth_of_the_time_at_most() -> None:
+def test_what_spins_cost_more_than_the_sleeps_is_a_ninth_of_the_time_at_most() -> None:
     """Whatever comes when; a spin may also last longer than allowed, where another program gets the processor."""
     chance = random.Random(5)
     for _ in range(200):
@@ -91,7 +99,7 @@ def test_costly_spins_take_a_ninth_of_the_time_at_most() -> None:
                 ticks = min(comes - now, allowed) + chance.choice([0, 0, 0, 50])
                 found, now = comes - now <= ticks, now + ticks
                 linger.spun(now, ticks, found)
-                costly += ticks if ticks > FREE or not found else 0
+                costly += max(0, ticks - FREE) if found else ticks
                 if found:
                     continue
             linger.slept(max(0, comes - now) + 30)
