@@ -37,7 +37,11 @@ def _has_default_options(station: Station) -> bool:
 def _context(station: Station) -> ipcbus.Context:
     """A context that its caller drives and that spins, or one with default options, embedded or sequential."""
     if _has_default_options(station):
-        return ipcbus.Context(domain=station.domain, operational_mode=station.options.get("mode", "embedded"))
+        return ipcbus.Context(
+            {"context": station.options.get("context", {})},
+            domain=station.domain,
+            operational_mode=station.options.get("mode", "embedded"),
+        )
     return scenarios._context(station, spin=not station.options.get("asleep", False))
 
 

@@ -18,7 +18,7 @@ from benchmarks.request_rows import REQUESTS
 from benchmarks.rows import FAN_OUT, LARGE_64, NATIVE, PARKED, THROUGHPUT, TRIPS, Row
 from benchmarks.starting import STARTING
 from benchmarks.step_rows import STEPS
-from benchmarks.tcp_rows import TCP_RATES, TCP_TRIPS
+from benchmarks.tcp_rows import TCP_BACK_TO_BACK, TCP_RATES, TCP_TRIPS
 from benchmarks.thread_rows import THREADS
 from benchmarks.udp_rows import UDP
 from benchmarks.work_queue import WORK_QUEUES
@@ -59,6 +59,7 @@ BESIDE_PEERS: Final = [
     PEERS,
     Group("tcp", "Over the network on loopback", TCP_RATES, "to pyzmq over TCP"),
     Group("tcp-asleep", "Round trip over the network, both sides asleep", TCP_TRIPS, "to pyzmq over TCP"),
+    Group("tcp-back-to-back", "Round trip over the network, back to back", TCP_BACK_TO_BACK, "to pyzmq over TCP"),
 ]
 """With `--peers`."""
 OTHERS: Final = [

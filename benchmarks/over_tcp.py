@@ -128,13 +128,15 @@ def zmq_count(station: Station) -> Figures:
 
 
 def zmq_trip(station: Station) -> Figures:
-    """PAIR; each message is sent when the other side has fallen asleep."""
+    """PAIR; each message is sent when the other side has fallen asleep, or without `asleep` back to back."""
+    asleep = station.options.get("asleep", True)
     sock = _zmq(station, "PAIR", binds=True)
     station.ready()
     payload, clock = b"x" * station.size, time.perf_counter_ns
     times = np.zeros(station.messages, np.int64)
     for index in range(station.messages):
-        spin_us(PAUSE_US)
+        if asleep:
+            spin_us(PAUSE_US)
         begin = clock()
         sock.send(payload)
         sock.recv()

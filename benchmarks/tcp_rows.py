@@ -87,5 +87,25 @@ def _trips() -> list[Row]:
     return rows
 
 
+def _back_to_back() -> list[Row]:
+    zmq = "pyzmq, tcp: back to back"
+    trips = [
+        (f"{name}: receive(), back to back", _trip(forms.trip, forms.echo, default=True, form="receive", **options))
+        for name, options in _TRANSPORTS.items()
+    ]
+    if "zmq" in OTHERS:
+        trips.append((zmq, _trip(over_tcp.zmq_trip, over_tcp.zmq_echo, asleep=False)))
+    rows = []
+    for name, shared in trips:
+        for key, more in (("p50", ""), ("p99", ", p99")):
+            judged = (1, 0.8, True, shared.row(key), f"{zmq}{more}" if "zmq" in OTHERS else "")
+            if name == zmq:
+                rows.append(Row(f"{name}{more}", "ns", None, None, True, shared.row(key)))
+            else:
+                rows.append(Row(f"{name}{more}", "ns", *judged, is_ratio=True))
+    return rows
+
+
 TCP_RATES: Final = _rates()
 TCP_TRIPS: Final = _trips()
+TCP_BACK_TO_BACK: Final = _back_to_back()
