@@ -47,7 +47,8 @@ class DriverLock:
         self.pump = Pump(self._wake_waiters, loops, spins, split, linger_ns)
         self.sequential, self.split = sequential, split
         self.closing = False
-        lock = threading.RLock()
+        # Entered and left in C: a signal comes before or after. `Condition.__enter__` is Python, and would keep it.
+        self._mutex = lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._own_turn = threading.Condition(lock)
         self._own_thread = 0
@@ -114,7 +115,12 @@ class DriverLock:
         if self.is_driver():
             yield
             return
-        with self._changed:
+        with self.given_back(), self._urgent_lock():
+            yield
+
+    @contextlib.contextmanager
+    def _urgent_lock(self) -> Iterator[None]:
+        with self._mutex:
             self._count_urgent(1)
             try:
                 if not self.pump.take():
@@ -132,7 +138,7 @@ class DriverLock:
             error = self.take_pending()
         finally:
             # This thread was not a guest and read no ring, so the context's own thread goes on at once.
-            with self._changed:
+            with self._mutex:
                 self._count_urgent(-1)
                 self._release()
         if error is not None:
@@ -141,13 +147,13 @@ class DriverLock:
     @contextlib.contextmanager
     def driver_lock_if_free(self) -> Iterator[bool]:
         """Makes the calling thread the driver, as `driver_lock`, unless a thread drives; yields whether it did."""
-        with self._changed:
+        with self._mutex:
             self._count_urgent(1)  # a thread that begins to drive waits, and finds no other one
             taken = self.pump.take()
         try:
             yield taken
         finally:
-            with self._changed:
+            with self._mutex:
                 self._count_urgent(-1)
                 if taken:
                     self.pump.give_back()
@@ -203,13 +209,13 @@ class DriverLock:
         self._release()
 
     def _release(self) -> None:
-        with self._changed:
+        with self._mutex:
             self.pump.give_back()
             self._changed.notify_all()
 
     def _wake_waiters(self) -> None:
         """Wakes the threads that wait for the lock, which is free now."""
-        with self._changed:
+        with self._mutex:
             self._changed.notify_all()
             if self.pump.wants(OWN_THREAD):
                 self.pump.unwant(OWN_THREAD)  # once, however long that thread waits for the interpreter
@@ -224,20 +230,35 @@ class DriverLock:
             IpcBusError: the caller is inside a callback.
         """
         me = threading.get_ident()
-        while self._urgent or not self.pump.take():
-            if self.pump.owner == me or not self._urgent:
-                self._raise_in_use(me)
-            # A thread that drives again and again would keep the other threads out for ever.
-            with self._changed:
-                self._changed.wait_for(lambda: not self._urgent)
         error = None
-        try:
+        with self.given_back():
+            while self._urgent or not self.pump.take():
+                if self.pump.owner == me or not self._urgent:
+                    self._raise_in_use(me)
+                # A thread that drives again and again would keep the other threads out for ever.
+                with self._mutex:
+                    self._changed.wait_for(lambda: not self._urgent)
             yield
             error = self.take_pending()
-        finally:
             self.pump.give_back()
         if error is not None:
             raise error
+
+    @contextlib.contextmanager
+    def given_back(self) -> Iterator[None]:
+        """Gives the lock back after an error if the calling thread has come by it inside.
+
+        A signal may come between any two bytecodes: when the lock is taken and the `try` has not begun, or while it is
+        given back.
+        """
+        inside = self.is_driver()
+        try:
+            yield
+        except BaseException:
+            while not inside and self.is_driver():
+                with contextlib.suppress(BaseException):  # a second signal: the first error is on its way
+                    self.give_back()
+            raise
 
     def _raise_in_use(self, me: int) -> None:
         if self.pump.owner == me:
@@ -252,7 +273,7 @@ class DriverLock:
 
     def _take_as_own_thread(self) -> bool:
         """Takes the lock for the context's own thread, unless a guest drove just now or another thread is urgent."""
-        with self._changed:
+        with self._mutex:
             self.pump.want(OWN_THREAD)
             while self.pump.owner and not self.closing:
                 self._own_turn.wait()
@@ -269,7 +290,7 @@ class DriverLock:
             self._stands_by = True
         # Without the interpreter: a thread that pulls in a loop would have to share it with this one every 2 ms.
         timed_out = stand_by(self.pump, self._kick_fds[-1], STAND_BACK_NS, _LONG_DRIVE_NS)
-        with self._changed:
+        with self._mutex:
             if self._stands_by and not timed_out:  # the kick was for another thread
                 self._own_turn.wait(max(rest / 1e9, _FOR_OTHERS_S))
             self._stands_by = False
@@ -284,7 +305,7 @@ class DriverLock:
     def hand_over(self) -> None:
         """Makes the context's own thread drive at once, for a task that drove until now and begins to wait."""
         self.pump.poller.poke()
-        with self._changed:
+        with self._mutex:
             self._stands_back = False
             self.pump.forget_guest()
             self._wake_own_thread()
@@ -305,12 +326,12 @@ class DriverLock:
 
     def notify(self) -> None:
         """Wakes threads that wait for a change by the driver."""
-        with self._changed:
+        with self._mutex:
             self._changed.notify_all()
 
     def wait_changed(self, timeout: float) -> None:
         """Waits for a change by the driver, for `timeout` seconds at most."""
-        with self._changed:
+        with self._mutex:
             self._changed.wait(timeout)
 
     def interrupt(self) -> None:
@@ -329,7 +350,7 @@ class DriverLock:
         self.closing = True
         self.pump.want(CLOSED)
         self.interrupt()
-        with self._changed:
+        with self._mutex:
             self._changed.notify_all()
             self._wake_own_thread()
 
@@ -341,8 +362,8 @@ def _locked(condition: threading.Condition) -> Iterator[None]:
     A KeyboardInterrupt in the middle of `Condition.wait` leaves without the lock; `with condition` would then raise
     RuntimeError instead.
     """
-    condition.acquire()
     try:
+        condition.acquire()
         yield
     finally:
         # The lock knows its owner: this never releases the lock of another thread.

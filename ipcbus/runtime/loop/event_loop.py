@@ -147,8 +147,7 @@ class EventLoop(DriverLock):
         """Sets the sessions that the pump reads; for the driver only."""
         self._readers = [session.datagram_source.reader for session in sessions if not session.demux.blocked]
         self._is_called = bool(self._words) or any(session.datagram_source.layer == "ring" for session in sessions)
-        self.pump.attention = True
-        self._watched, self._lives = sessions, None
+        self.pump.attention, self._watched, self._lives = True, sessions, None
         self.pump.watch([session.demux for session in sessions], self._words)
         if self.pump.wants(DESCRIPTOR):
             self.kick()  # the next turn arms the wake-up of the new sessions
@@ -393,22 +392,21 @@ class EventLoop(DriverLock):
         Raises:
             WrongThread, IpcBusError: as in `drive_alone` and `take_as_guest`.
         """
-        if self.sequential:
-            with self.drive_alone():
-                yield self
-                self.rearm()
-        elif self.take_as_guest(until, timeout):
-            error = None
-            try:
+        error = None
+        with self.given_back():
+            if self.sequential:
+                with self.drive_alone():
+                    yield self
+                    self.rearm()
+            elif self.take_as_guest(until, timeout):
                 yield self
                 self.rearm()
                 error = self.take_pending()
-            finally:
                 self.give_back()
-            if error is not None:
-                raise error
-        else:
-            yield None
+            else:
+                yield None
+        if error is not None:
+            raise error
 
     def help(self) -> None:
         """Delivers messages in a thread that is blocked in a send, which may wait for this context's own receivers."""
@@ -521,6 +519,7 @@ class EventLoop(DriverLock):
             self._timer_fd = timerfd.create()
             self._epoll.register(self._timer_fd, select.EPOLLIN)
             self.rearm()
+        self._answer_bell(self._bell.drain())  # else the descriptor stays readable after the message has been taken
         return self._epoll.fileno()
 
     def ignore_descriptor(self) -> None:

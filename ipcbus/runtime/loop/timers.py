@@ -124,7 +124,21 @@ class Timers:
         self._waiters.delivered()
 
     def run_timers(self, now_ns: int) -> int:
-        """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock."""
+        """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock.
+
+        A signal may end it anywhere: all tasks are due again then.
+        """
+        try:
+            return self._run_due(now_ns)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._next = dict.fromkeys(self._every, 0)
+                self._notify_soon = True
+                self._receiving_sessions.needs_reconcile = True
+                self._event_loop.hurry()
+            raise
+
+    def _run_due(self, now_ns: int) -> int:
         now_ns = self._network.read_after_pause(now_ns)
         for task, interval in self._every.items():
             if now_ns >= self._next[task]:

@@ -72,7 +72,8 @@ class ReceivingSessions:
         self._detached = DetachedSessions()
         self._ended: set[SessionAdvert] = set()
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
-        self._needs_reconcile = False
+        self.needs_reconcile = False
+        """Whether the next `refresh` joins and leaves although no registry has changed."""
         self._reconciling = False
         self._reconcile_again = False
         self._sources_gone = False
@@ -110,7 +111,7 @@ class ReceivingSessions:
         subscription.sink.count_into(self._registry.mapping, self._registry.entry_offset(subscription.entry))
         self._subscriptions.add(subscription)
         self._resolution.want(subscription.name, wildcard=subscription.pattern is not None)
-        self._needs_reconcile = True
+        self.needs_reconcile = True
 
     def remove(self, subscription: Subscription) -> None:
         """Removes the subscription of a receiver."""
@@ -133,14 +134,14 @@ class ReceivingSessions:
     def scan(self) -> None:
         """Looks for new and vanished registries, then calls `refresh`."""
         if not self._subscriptions:
-            self._needs_reconcile |= self._peers.forget_all()
+            self.needs_reconcile |= self._peers.forget_all()
             return
-        self._needs_reconcile |= self._peers.scan()
+        self.needs_reconcile |= self._peers.scan()
         self.refresh()
 
     def refresh(self) -> None:
         """Reads the registries that changed and joins or leaves accordingly."""
-        if self._peers.refresh() or self._needs_reconcile:
+        if self._peers.refresh() or self.needs_reconcile:
             self._reconcile()
 
     def look_for_sources(self) -> None:
@@ -162,7 +163,7 @@ class ReceivingSessions:
             if not self._event_loop.quiet:
                 self._deferred_events.deliver(filter(self._has, self.sessions()))
             while self._reconcile_again:
-                self._reconcile_again = self._needs_reconcile = False
+                self._reconcile_again = self.needs_reconcile = False
                 self._reconcile_once()
         finally:
             self._reconciling = False
@@ -188,14 +189,14 @@ class ReceivingSessions:
     def _settle_detached(self, offered: Offers) -> None:
         """Ends the detached sessions that this context will not join again."""
         if self._deferred_events.defer():
-            self._needs_reconcile = True
+            self.needs_reconcile = True
             return
         for session in self._detached.take_finished(offered, self._subscriptions.of, self._peers.contexts()):
             if session.has_unreported_losses():
                 self.notifier.notify_all_sources(session)  # receivers of a silent session got its end
             session.finish()
             self._sources_gone = True
-        self._needs_reconcile |= self._detached.unsettled(offered)
+        self.needs_reconcile |= self._detached.unsettled(offered)
 
     def _take(self, advert: SessionAdvert, sources: Iterable[SourceAdvert]) -> None:
         wanted = {source: users for source in sources if (users := self._subscriptions.users(advert, source.topic))}
@@ -212,7 +213,7 @@ class ReceivingSessions:
                 self._receive(session, source, users)
             else:
                 # The line is free when the earlier topic on it is read to its end.
-                self._needs_reconcile = True
+                self.needs_reconcile = True
 
     def _join(self, advert: SessionAdvert, wanted: dict[SourceAdvert, list[Subscription]]) -> ReceivingSession | None:
         """Joins a session with subscribed topics; None if that is not possible now."""
@@ -349,7 +350,7 @@ class ReceivingSessions:
                 if not demux.blocked:
                     self._end(session)
             elif session.end_drained_topics():
-                self._sources_gone = self._needs_reconcile = True
+                self._sources_gone = self.needs_reconcile = True
                 if self._is_unused(session):
                     self._leave(session)
         if self._sources_gone:
@@ -427,7 +428,7 @@ class ReceivingSessions:
                 self._leave(session)
         self._drop_kept(now_ns)
         self._detached.tell_lost()
-        if self._needs_reconcile or self._detached.any_shows_life():
+        if self.needs_reconcile or self._detached.any_shows_life():
             self._reconcile()
         self._notify_gone()
 

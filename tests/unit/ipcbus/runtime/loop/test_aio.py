@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
+import ipcbus
 from ipcbus.delivery.pump import TASKS, Pump
 from ipcbus.delivery.sink import Sink
 from ipcbus.runtime.loop.aio import AsyncWaiters
@@ -149,6 +150,34 @@ def test_the_descriptor_is_armed_again_for_a_task_that_waits_on() -> None:
         driven.close()
 
     asyncio.run(main())
+
+
+def test_the_descriptor_is_not_readable_until_the_next_message(domain: str) -> None:
+    """The bytes that rang for the first message kept it readable: the asyncio loop ran thousands of turns in vain."""
+    turns = 0
+
+    async def main(receiver: ipcbus.Receiver, source: ipcbus.Source, waiters: AsyncWaiters) -> None:
+        nonlocal turns
+        for _ in range(5):
+            message = asyncio.ensure_future(receiver.areceive())
+            while not waiters.any():
+                await asyncio.sleep(0)
+            source.send(b"x", flush=True)
+            assert (await message).data == b"x"
+        with mock.patch.object(AsyncWaiters, "readable", autospec=True, side_effect=AsyncWaiters.readable) as readable:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(receiver.areceive(), 0.3)
+            turns = readable.call_count
+
+    with (
+        ipcbus.Context(domain=domain) as sending,
+        ipcbus.Context(domain=domain, operational_mode="sequential") as context,
+    ):
+        source, receiver = sending.source("t"), context.receiver("t", events=False)
+        while not source.receivers:
+            context.process_events(0.01)
+        asyncio.run(main(receiver, source, context._waiters))
+    assert turns < 100  # timers end the wait a few times
 
 
 def test_a_readable_descriptor_for_which_no_task_waits_is_not_watched_for_ever() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
+import sys
 import threading
 import traceback
 from types import FunctionType
@@ -18,9 +20,11 @@ from ipcbus.runtime.loop.driver_lock import DriverLock
 from ipcbus.runtime.loop.event_loop import EventLoop
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.spark.identity import Deduplicator
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 
 def frames(error: BaseException) -> list[str]:
@@ -69,6 +73,27 @@ def iterate(receiver: ipcbus.Receiver) -> None:
         pass
 
 
+@contextlib.contextmanager
+def interrupted_at(count: int) -> Iterator[None]:
+    """Raises KeyboardInterrupt where this thread calls, or has called, something in the package for the nth time."""
+    left = count
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if event in ("call", "c_return") and "/ipcbus/" in frame.f_code.co_filename:
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        sys.setprofile(None)
+
+
 PULLS: dict[str, Callable[[ipcbus.Receiver], object]] = {
     "receive": lambda receiver: receiver.receive(),
     "receive_many": lambda receiver: receiver.receive_many(10),
@@ -89,6 +114,25 @@ def test_pulling(domain: str, monkeypatch: pytest.MonkeyPatch, form: str) -> Non
         assert context._event_loop.pump.owner == 0
         # Compiled functions cannot leave their own line out.
         assert [name.rpartition(".")[2] for name in frames(caught.value)] == ["__next__" if form == "for" else form]
+
+
+@pytest.mark.parametrize("mode", ["embedded", "sequential"])
+def test_a_signal_anywhere_while_a_receiver_joins_leaves_the_context_usable(domain: str, mode: str) -> None:
+    """The lock stayed taken, or the context forgot that it had to join, in one of five waits that a signal ended."""
+    with ipcbus.Context(domain=domain) as sending:
+        source = sending.source("t")
+        for count in itertools.chain(range(0, 60, 3), range(60, 1500, 47)):
+            with ipcbus.Context(domain=domain, operational_mode=mode) as context:
+                receiver = context.receiver("t", events=False)
+                with interrupted_at(count):
+                    receiver.receive(0.02)
+
+                def comes(receiver: ipcbus.Receiver = receiver) -> bool:
+                    source.send(b"x", flush=True)
+                    return receiver.receive(0.02) is not None
+
+                until(comes, f"a message after an interrupt at {count}")
+                assert receiver.lost == 0
 
 
 def test_process_events(domain: str) -> None:
