@@ -62,47 +62,41 @@ def _rates() -> list[Row]:
     return rows
 
 
+def _median_and_p99(name: str, shared: Shared, beside: str | None = None) -> list[Row]:
+    """The two rows of a run; those of ipcbus name what stands beside them, or nothing where that is not installed."""
+    rows = []
+    for key, more in (("p50", ""), ("p99", ", p99")):
+        row = shared.row(key)
+        if beside is None:
+            rows.append(Row(f"{name}{more}", "ns", None, None, True, row))
+        else:
+            rows.append(Row(f"{name}{more}", "ns", 1, 0.8, True, row, beside and f"{beside}{more}", is_ratio=True))
+    return rows
+
+
 def _trips() -> list[Row]:
     receive: dict[str, Any] = {"default": True, "asleep": True, "form": "receive"}
-    ways = [
-        *(
-            (f"{transport}: callbacks", _trip(asleep.trip_by_thread, asleep.echo_by_thread, **options))
-            for transport, options in _TRANSPORTS.items()
-        ),
-        ("LBT-TCP: receive()", _trip(forms.trip, forms.echo, **_TRANSPORTS["LBT-TCP"], **receive)),
-    ]
+    beside = "pyzmq, tcp: round trip" if "zmq" in OTHERS else ""
     rows = []
-    for name, shared in ways:
-        for key, more in (("p50", ""), ("p99", ", p99")):
-            beside = f"pyzmq, tcp: round trip{more}" if "zmq" in OTHERS else ""
-            rows.append(Row(f"{name}{more}", "ns", 1, 0.8, True, shared.row(key), beside, is_ratio=True))
+    for transport, options in _TRANSPORTS.items():
+        shared = _trip(asleep.trip_by_thread, asleep.echo_by_thread, **options)
+        rows += _median_and_p99(f"{transport}: callbacks", shared, beside)
+    shared = _trip(forms.trip, forms.echo, **_TRANSPORTS["LBT-TCP"], **receive)
+    rows += _median_and_p99("LBT-TCP: receive()", shared, beside)
     for module in OTHERS:
         one, other = (getattr(over_tcp, f"{module}_{part}") for part in ("trip", "echo"))
-        shared = _trip(one, other)
-        name = f"{_NAMES[module]}, tcp: round trip"
-        rows += [
-            Row(name, "ns", None, None, True, shared.row("p50")),
-            Row(f"{name}, p99", "ns", None, None, True, shared.row("p99")),
-        ]
+        rows += _median_and_p99(f"{_NAMES[module]}, tcp: round trip", _trip(one, other))
     return rows
 
 
 def _back_to_back() -> list[Row]:
-    zmq = "pyzmq, tcp: back to back"
-    trips = [
-        (f"{name}: receive(), back to back", _trip(forms.trip, forms.echo, default=True, form="receive", **options))
-        for name, options in _TRANSPORTS.items()
-    ]
-    if "zmq" in OTHERS:
-        trips.append((zmq, _trip(over_tcp.zmq_trip, over_tcp.zmq_echo, asleep=False)))
+    beside = "pyzmq, tcp: back to back" if "zmq" in OTHERS else ""
     rows = []
-    for name, shared in trips:
-        for key, more in (("p50", ""), ("p99", ", p99")):
-            judged = (1, 0.8, True, shared.row(key), f"{zmq}{more}" if "zmq" in OTHERS else "")
-            if name == zmq:
-                rows.append(Row(f"{name}{more}", "ns", None, None, True, shared.row(key)))
-            else:
-                rows.append(Row(f"{name}{more}", "ns", *judged, is_ratio=True))
+    for transport, options in _TRANSPORTS.items():
+        shared = _trip(forms.trip, forms.echo, default=True, form="receive", **options)
+        rows += _median_and_p99(f"{transport}: receive(), back to back", shared, beside)
+    if beside:
+        rows += _median_and_p99(beside, _trip(over_tcp.zmq_trip, over_tcp.zmq_echo, asleep=False))
     return rows
 
 
