@@ -66,16 +66,10 @@ def send(station: Station) -> Figures:
 
 
 def count(station: Station) -> Figures:
-    """A callback in the context's thread takes the data."""
+    """A callback in the context's thread takes the data: bytes, as `recv` of pyzmq gives."""
     counter = _Counter(station.messages)
-    take, data = counter.take, ipcbus.MessageType.DATA
-
-    def on_message(message: ipcbus.Message) -> None:
-        if message.type is data:
-            take(message.data)
-
     with _context(station) as context:
-        context.receiver(TOPIC, on_message)
+        context.receiver(TOPIC, on_data=counter.take)
         station.ready()
         figures = counter.figures()
         station.ready()
