@@ -10,6 +10,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
+from ipcbus.delivery import spare_bytes
 from ipcbus.delivery.pump import CLOSED
 from ipcbus.errors import WrongThread
 from ipcbus.resolution.local.stale_cleanup import sweep
@@ -93,6 +94,7 @@ def _end(context: Context) -> None:
     context._sources.clear()
     context._receivers.clear()
     sweep(context.domain)
+    spare_bytes.drop()
     context._ended = True
     dropped.discard(context)
     context._forget()

@@ -71,12 +71,12 @@ class Receiver(Puller):
             callback.function,
             options.receive_queue_maximum,
             event_buffer,
+            queue_bytes_max=options.receive_queue_bytes_maximum,
             takes=callback.takes,
             events=callback.events,
         )
         self._sink.owner = self
         callback.watch_losses(self._sink)
-        self._half_maximum = options.receive_queue_maximum // 2
         self._subscription = Subscription(topic, self._sink, options)
         self._subscription.archive = open_history(options.history_archive)
         if source_notification is not None:
@@ -461,5 +461,6 @@ class Receiver(Puller):
             gate.make_room(coming)
 
     def _made_room(self) -> None:
-        if self._context._receiving_sessions.blocked and len(self._sink.queue) <= self._half_maximum:
+        queue = self._sink.queue
+        if self._context._receiving_sessions.blocked and len(queue) <= queue.maximum // 2:
             self._context._event_loop.kick()

@@ -36,6 +36,7 @@ cdef struct Writer:
     const uint32_t *control_cut
     uint64_t accepted[SLOTS_MAX]                # by slot: the last position that was accepted
     uint32_t accepted_generation[SLOTS_MAX]     # generation of the reader whose position was accepted; 0 for none
+    uint64_t past_caches_from       # length from which messages are copied past the caches
     uint32_t messages       # in the open record
     uint32_t record_max
     uint32_t clock

@@ -11,6 +11,7 @@ from ringbuf._layout cimport (
     RECEIVER_PACED, RECEIVER_PACED_EVICTS, RECORD_TRAILER, SLOT_ACTIVE, SOURCE_PACED, WRITER_RUNS, WRITER_SLEEPS,
     WRITER_WANTS_EVENT, ControlHeader, Record, RingHeader, Slot, Trailer,
 )
+from ringbuf._long_copy cimport past_caches_from
 from ringbuf.clock cimport clock_kind, monotonic_ns, ns_per_tick, read_ticks
 from ringbuf.headers cimport check_control, check_ring
 from ringbuf.memory cimport Mapping, window_view
@@ -321,6 +322,7 @@ cdef class RingWriter:
         self.w.data = ring.base + header.data_offset
         self.w.ring_cut, self.w.control_cut = &ring.cut_short, &control.cut_short
         self.w.mask = header.capacity - 1
+        self.w.past_caches_from = past_caches_from(header.capacity)
         self.w.record_max = header.record_max
         self.w.clock = clock_kind()
         self.w.source_paced = header.pacing == SOURCE_PACED

@@ -560,6 +560,10 @@ class ReceiverKeywords(TypedDict, total=False):
     """Most messages that a pull receiver buffers; it leaves further messages in the ring, and merges events that wait
     above this limit. Default: 4096 messages.
     """
+    receive_queue_bytes_maximum: SupportsIndex
+    """Most bytes that a pull receiver buffers, counted as if all messages that wait were as long as the last one; one
+    message always fits. Default: 67108864 bytes.
+    """
     transport_topic_sequence_number_info_request_interval: SupportsIndex
     """A receiver that has joined a session over UDP, and of whose topic nothing has come, asks the source in this
     interval for the topic's next number (TSNI), and for how far the session has sent; so the loss of the first messages

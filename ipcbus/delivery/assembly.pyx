@@ -2,20 +2,15 @@
 """Puts the fragments of a message together; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
 
+from ipcbus.delivery.spare_bytes cimport own_bytes, room_for
 from ipcbus.wire._wire_layout cimport (
     FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, GUARANTEED_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES,
     FragmentHeader,
 )
 from ipcbus.wire.properties cimport block_check
-
-cdef extern from "Python.h":
-    int _PyBytes_Resize(PyObject **bytes, Py_ssize_t newsize) except -1
-    void Py_INCREF(PyObject *o) noexcept
-    void Py_DECREF(PyObject *o) noexcept
 
 
 cdef enum:
@@ -40,7 +35,7 @@ cdef class MemoryBudget:
 
 cdef class Assembly:
     def __init__(self, uint64_t total):
-        self.own = PyBytes_FromStringAndSize(NULL, total)
+        self.own = room_for(total)
         self.total = total
 
     def put(self, uint64_t offset, piece):
@@ -68,9 +63,8 @@ cdef class Assembly:
     def parts(self, int flags):
         cdef const char *start = PyBytes_AS_STRING(self.bytes())
         cdef Py_ssize_t asks = REQUEST_HEADER_BYTES * (flags & FLAG_REQUEST != 0)
-        cdef Py_ssize_t head = asks + GUARANTEED_HEADER_BYTES * (flags & FLAG_GUARANTEED != 0), front = head, rest
+        cdef Py_ssize_t head = asks + GUARANTEED_HEADER_BYTES * (flags & FLAG_GUARANTEED != 0), front = head
         cdef uint64_t number = 0, gmd_number = 0
-        cdef PyObject *value
         request = block = None
         if not flags & (FLAG_REQUEST | FLAG_GUARANTEED | FLAG_PROPERTIES):
             return None, 0, None, self.own
@@ -88,18 +82,10 @@ cdef class Assembly:
             if front == head:
                 return None
             block = PyBytes_FromStringAndSize(start + head, front - head)   # a copy; a slice of all bytes would be the object itself
-        rest = self.total - front
-        memmove(PyBytes_AS_STRING(self.own), PyBytes_AS_STRING(self.own) + front, rest)
-        # An object that is resized must have no other reference, and it may move.
-        value = <PyObject *>self.own
-        Py_INCREF(value)
+        value = own_bytes(start + front, self.total - front)
         self.own = None
         self.total = self.filled = 0
-        _PyBytes_Resize(&value, rest)
-        try:
-            return request, gmd_number, block, <bytes>value
-        finally:
-            Py_DECREF(value)
+        return request, gmd_number, block, value
 
 
 cdef Assembly open_assembly(

@@ -30,7 +30,6 @@ cdef extern from "Python.h":
 cdef double SHARE_NS = 1e6
 cdef double LINGER_NS = 5e4
 cdef uint64_t WAKE_UPS = 2      # of a task that sleeps: the context's own thread, and that of the asyncio loop
-cdef long PASS_MESSAGES = 64
 
 
 cdef class AsyncMessages:
@@ -58,7 +57,7 @@ cdef class AsyncMessages:
         cdef long handled = 0
         message = self.queue.take()
         if message is None and not self.sink.closed:
-            if self.pump.drive(0, self.sink, &handled, PASS_MESSAGES) >= 0 and self.pump.owner == 0:
+            if self.pump.drive(0, self.sink, &handled, self.queue.pass_messages) >= 0 and self.pump.owner == 0:
                 self.run_turn()
             message = self.queue.take()
         if message is not None and self.pump.blocked:

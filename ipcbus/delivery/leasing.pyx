@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, auto_pickle=False
 """Messages that a thread which pulls looks at in the ring; the stub has the documentation."""
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 
 from ipcbus.delivery.received_message cimport KIND_REQUEST, Message
+from ipcbus.delivery.spare_bytes cimport own_bytes
 from ipcbus.wire.array_form import LentArray
 from ringbuf.lending cimport end_view
 from ringbuf cimport _atomics
@@ -78,7 +78,7 @@ cdef class LeasedMessage(Message):
         if self.loan is not None and self.loan.settle():
             self.start = self.loan.start    # the pages there are its own now
             return 0
-        self.own = PyBytes_FromStringAndSize(self.start, self.length)
+        self.own = own_bytes(self.start, self.length)
         self.lent, self.start = False, NULL
         return 0
 

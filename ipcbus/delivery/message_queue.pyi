@@ -20,8 +20,15 @@ class MessageQueue:
     Every other thread that takes such a message gets one with bytes of its own.
     """
 
-    def __init__(self, limit: int = ...) -> None:
-        """Makes an empty queue, which is full with `limit` messages; putting does not look at that."""
+    maximum: int
+    """With as many messages it is full now."""
+
+    def __init__(self, limit: int = ..., bytes_limit: int = ...) -> None:
+        """Makes an empty queue, which is full with `limit` messages; putting does not look at that.
+
+        It is full too with as many messages as have `bytes_limit` bytes, if all are as long as the last one; one always
+        fits.
+        """
 
     def set_leases(self, leases: bool) -> int:
         """Says whether leases take the messages from now on, so that one is enough to fill the queue."""

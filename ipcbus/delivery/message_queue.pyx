@@ -14,8 +14,12 @@ cdef enum:
 
 
 cdef class MessageQueue:
-    def __cinit__(self, size_t limit=<size_t>-1):
-        self.limit = self.maximum = limit
+    def __cinit__(self, size_t limit=<size_t>-1, size_t bytes_limit=<size_t>-1):
+        self.limit = self.fitting = self.maximum = limit
+        self.bytes_limit = bytes_limit
+        self.short_bytes = <Py_ssize_t>min(bytes_limit // max(limit, <size_t>1), <size_t>(PASS_BYTES // PASS_MESSAGES))
+        self.adapted_above = self.short_bytes
+        self.pass_messages = PASS_MESSAGES
         self.slots = [None] * SLOTS_MIN
         self.mask = SLOTS_MIN - 1
 
@@ -117,7 +121,19 @@ cdef class MessageQueue:
     cpdef int set_leases(self, bint leases) except -1:
         with cython.critical_section(self):
             self.leases = leases
-            self.maximum = min(self.limit, 1) if leases else self.limit
+            self.maximum = min(self.fitting, <size_t>1) if leases else self.fitting
+        return 0
+
+    @cython.final
+    cdef int adapt(self, size_t length) except -1:
+        """Takes the messages that wait, and those of the next pass, to be as long as this one."""
+        length = max(length, <size_t>1)
+        with cython.critical_section(self):
+            self.fitting = min(self.limit, max(self.bytes_limit // length, <size_t>1))
+            self.maximum = min(self.fitting, <size_t>1) if self.leases else self.fitting
+            self.pass_messages = <long>min(<size_t>PASS_MESSAGES, max(<size_t>PASS_BYTES // length, <size_t>1))
+            # After a long one a short one changes it again.
+            self.adapted_above = self.short_bytes if <Py_ssize_t>length <= self.short_bytes else -1
         return 0
 
     def count_leasing(self, int more):

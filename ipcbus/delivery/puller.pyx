@@ -9,9 +9,6 @@ from ipcbus.delivery.sink cimport Sink
 from ipcbus.errors import ClosedError
 from ringbuf.free_threads cimport share_methods
 
-# So few that the messages of a pass are in the nearest cache when they are taken.
-cdef long PASS_MESSAGES = 64
-
 cdef extern from "Python.h":
     Py_ssize_t PyNumber_AsSsize_t(object number, void *error) except? -1    # without an error class, it clips
 
@@ -148,7 +145,7 @@ cdef class Puller:
             return self._take_acknowledging(timeout)
         if self.pump.blocked:
             return self._take_slowly(timeout)
-        left = self.fill(timeout, PASS_MESSAGES)
+        left = self.fill(timeout, self.queue.pass_messages)
         message = self.queue.take()
         if message is None and not left < 0:
             return self._take_slowly(timeout if left != left else left)
@@ -208,7 +205,7 @@ cdef class Puller:
         return filled
 
     def _wait(self, timeout):
-        return self.fill(timeout, PASS_MESSAGES)
+        return self.fill(timeout, self.queue.pass_messages)
 
     @cython.final
     cdef double fill(self, timeout, long most) except? -2:

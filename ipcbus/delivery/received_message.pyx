@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
 from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.spare_bytes cimport own_bytes
 from ipcbus.errors import ClosedError, IpcBusError
 from ipcbus.wire._wire_layout cimport (
     FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, GUARANTEED_HEADER_BYTES, REQUEST_HEADER_BYTES,
@@ -97,7 +98,7 @@ cdef class Message:
                     f"topic {self.topic!r}: the lease of message {self.sequence_number} has ended; copy the bytes that you keep "
                     "before the end of its block, for example with msg.data"
                 )
-            self.own = PyBytes_FromStringAndSize(self.start, self.length)
+            self.own = own_bytes(self.start, self.length)
         return self.own
 
     @property
@@ -366,7 +367,7 @@ cdef class Message:
         """Copies the bytes out of the ring, as the message is still in use after its callback."""
         with cython.critical_section(self):
             if self.own is None:
-                self.own = PyBytes_FromStringAndSize(self.start, self.length)
+                self.own = own_bytes(self.start, self.length)
             self.release_view()
             self.start = NULL
             self.lent = False
@@ -404,7 +405,7 @@ cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, ui
 cdef int fill_own(Message message, Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                   uint64_t send_ticks) except -1:
     """Fills a new message, or one of `make_spare`, with its own copy of the bytes."""
-    message.own = PyBytes_FromStringAndSize(start, length)
+    message.own = own_bytes(start, length)
     message.origin = origin
     message.length = length
     message.sequence = sequence
@@ -499,7 +500,7 @@ cdef Message resent_copy(Origin origin, const EntryFront *front, uint64_t openin
     message.origin = origin
     if front.block:
         message.block = PyBytes_FromStringAndSize(body, front.block)
-    message.own, message.length = PyBytes_FromStringAndSize(body + front.block, front.value), front.value
+    message.own, message.length = own_bytes(body + front.block, front.value), front.value
     message.first_sequence = message.sequence = NO_NUMBER
     if count and front.opening == opening:
         message.first_sequence = first_of(front.place)

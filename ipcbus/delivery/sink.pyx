@@ -1,7 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """Takes the messages of one receiver; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
@@ -12,6 +11,7 @@ cimport cython
 from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, KIND_NO_SOURCE, extend, is_event, is_loss, same_origin
 from ipcbus.delivery.message_queue cimport MessageQueue, queued_at
 from ipcbus.delivery.received_message cimport Message, Origin, message_bytes
+from ipcbus.delivery.spare_bytes cimport own_bytes
 from ipcbus.wire._wire_layout cimport RegistryEntry
 from ringbuf cimport _atomics
 from ringbuf.lending cimport Lender, Loan, end_view
@@ -44,14 +44,17 @@ cdef class QuickStore:
 
 
 cdef class Sink:
-    def __init__(self, callback, uint64_t queue_max, event_queue=None, *, str takes="message", bint events=True):
+    def __init__(
+        self, callback, uint64_t queue_max, event_queue=None, *, uint64_t queue_bytes_max=<uint64_t>-1,
+        str takes="message", bint events=True,
+    ):
         self.callback = callback
         self.takes = _TAKES.index(takes)
         self.wants_events = events and self.takes == MESSAGES
         self.event_queue = event_queue
         self.quick_store = event_queue if isinstance(event_queue, QuickStore) else None
         self.pulls = callback is None or event_queue is not None
-        self.queue = MessageQueue(queue_max)
+        self.queue = MessageQueue(queue_max, queue_bytes_max)
 
     def count_into(self, Mapping mapping, size_t offset):
         self.registry_mapping = mapping
@@ -82,6 +85,8 @@ cdef class Sink:
         elif self.event_queue is not None:
             self.event_queue.put(self, message)
         elif not (is_event(message) and self.queue.count >= self.queue.limit and self.merges_event(message)):
+            if message.length > self.queue.adapted_above and not is_event(message):
+                self.queue.adapt(message.length)
             self.queue.put(message)
         return 0
 
@@ -179,10 +184,10 @@ cdef class Sink:
         cdef Loan loan
         sink_count(self, 1, length)
         if self.takes == DATA:
-            return self.call_with(PyBytes_FromStringAndSize(start, length), failures)
+            return self.call_with(own_bytes(start, length), failures)
         loan = lender.lend(start, length) if lender is not None else None
         if loan is None:
-            return self.call_with(PyMemoryView_FromObject(PyBytes_FromStringAndSize(start, length)), failures)
+            return self.call_with(PyMemoryView_FromObject(own_bytes(start, length)), failures)
         view = PyMemoryView_FromObject(loan)
         try:
             self.call_with(view, failures)

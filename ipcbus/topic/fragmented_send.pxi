@@ -54,7 +54,9 @@ cdef int put_fragments(
         header.first = first
         header.offset = <uint32_t>offset
         header.total = <uint32_t>length
-        copy_part(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, part_length)
+        copy_part(
+            place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, part_length, batch.w.past_caches_from
+        )
         offset += part_length
         # `put` counts the bytes of each fragment; the bytes of the message count with the last one.
         source.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + part_length)

@@ -67,7 +67,10 @@ cdef class Reservation:
             if not batch.gate & GATE_FORKED and batch.reservation is self:
                 place = batch.w.data + (batch.w.head & batch.w.mask) + batch.w.used + MESSAGE_HEADER_BYTES
                 if sends and self.private_memory is not None:
-                    memcpy(place + front, PyMemoryView_GET_BUFFER(self.private_memory).buf, self.length)
+                    copy_message(
+                        place + front, <const char *>PyMemoryView_GET_BUFFER(self.private_memory).buf, self.length,
+                        batch.w.past_caches_from,
+                    )
                 try:
                     if sends and self.mode:
                         sends = False

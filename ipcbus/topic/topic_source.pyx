@@ -26,6 +26,7 @@ from ipcbus.wire.properties import pack
 from ipcbus.wire.stamps cimport put_stamp, stride
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
+from ringbuf._long_copy cimport copy_message
 from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
 from ringbuf.free_threads cimport share_methods
 from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
@@ -197,7 +198,7 @@ cdef class TopicSource:
                 append_fragments(self, None, data, length, flags, flush, block)
             else:
                 place = self.place(batch, length, flush, block)
-                memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+                copy_message(place + MESSAGE_HEADER_BYTES, data, length, batch.w.past_caches_from)
                 self.put(batch, place, length, flags, flush)
                 self.publish_if_complete(batch, flush)
         return 0
@@ -215,7 +216,7 @@ cdef class TopicSource:
                 append_fragments(self, front, data, length, flags, flush, block)
             else:
                 place = self.place(batch, length, flush, block)
-                copy_part(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
+                copy_part(place + MESSAGE_HEADER_BYTES, front, data, 0, length, batch.w.past_caches_from)
                 self.put(batch, place, length, flags, flush)
                 if flags & FLAG_GUARANTEED:
                     self.note_put(self.next_sequence - 1)
@@ -422,7 +423,7 @@ cdef class TopicSource:
         cdef bint stamped = batch.stamps_messages and w.used > RECORD_HEADER
         cdef uint64_t need = stride(length + STAMP_BYTES * stamped), left, more, i
         cdef uint32_t flags = FLAG_STAMPED * stamped
-        memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+        copy_message(place + MESSAGE_HEADER_BYTES, data, length, w.past_caches_from)
         self.put(batch, place, length, 0, False)
         left = min(batch.record_limit - w.used, w.limit - w.head - w.used - w.trailing_bytes)
         if not batch.explicit_batches:
@@ -432,7 +433,7 @@ cdef class TopicSource:
         place = w.data + (w.head & w.mask) + w.used
         for i in range(more):
             data += length
-            memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+            copy_message(place + MESSAGE_HEADER_BYTES, data, length, w.past_caches_from)
             if stamped:
                 put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
             self.write_header(place, length, flags, self.next_sequence + i)

@@ -77,6 +77,15 @@ class ReceiverOptions(
         "added together, also above this limit: at most otr_message_caching_threshold of one topic, or where that does "
         "not limit them delivery_control_maximum_total_map_entries. An addition to Ultra Messaging.",
     )
+    receive_queue_bytes_maximum = Option(
+        default=2**26,
+        unit="bytes",
+        minimum=1,
+        maximum=2**40,
+        meaning="Most bytes that a pull receiver buffers, counted as if all messages that wait were as long as the "
+        "last one; one message always fits. So a receiver that is slower than its source does not fill the memory of "
+        "the host with long messages. An addition to Ultra Messaging.",
+    )
     transport_topic_sequence_number_info_request_interval = interval(
         1000,
         "A receiver that has joined a session over UDP, and of whose topic nothing has come, asks the source in this "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ipcbus.delivery import spare_bytes
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import sweep
 from ipcbus.runtime.loop.loop_tasks import Lives
@@ -227,6 +228,7 @@ class Timers:
 
     def _do_clock(self) -> None:
         clock.recalibrate()
+        spare_bytes.drop(unused_only=True)
         self._sending_sessions.retentions.expire(clock.ticks())
         self._network.show_counters()
         self.show_counters()

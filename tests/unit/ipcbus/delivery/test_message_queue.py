@@ -12,6 +12,8 @@ from typing import Any, cast
 import pytest
 
 from ipcbus.delivery.message_queue import MessageQueue
+from ipcbus.delivery.received_message import Origin, whole_message
+from ipcbus.delivery.sink import Sink
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,3 +106,22 @@ def test_code_that_the_garbage_collector_runs_in_the_middle_of_a_step_may_take_a
         gc.callbacks.remove(take_one)
     assert sorted([*taken, *queue]) == (taken if step == "clear" else list(range(64 + step.startswith("append"))))
     assert len(queue) == len(list(queue))
+
+
+def test_the_bytes_of_the_last_message_bound_how_many_fit() -> None:
+    sink = Sink(None, 100, queue_bytes_max=1 << 20)
+
+    def put(length: int, number: int) -> None:
+        message = whole_message(Origin("t", "s"), bytes(length), number, number, 0, 0, None)
+        sink.take(message, cast("Any", None))
+
+    for number, (length, maximum) in enumerate(
+        [(64, 100), (10_485, 100), (20_000, 52), (1 << 19, 2), (1 << 20, 1), (1 << 22, 1), (0, 100), (1 << 19, 2)]
+    ):
+        put(length, number)
+        assert sink.queue.maximum == maximum
+        assert sink.is_full_now() == (number + 1 >= maximum)
+    sink.queue.set_leases(True)
+    assert sink.queue.maximum == 1
+    sink.queue.set_leases(False)
+    assert sink.queue.maximum == 2

@@ -1,0 +1,90 @@
+"""Long messages: their bytes on every way in and out, and how many of them a slow receiver keeps."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ipcbus
+from tests.kit.bus import LBTSMX, Bus
+from tests.kit.forms import FORMS
+from tests.kit.look import queued
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kit.forms import Taker
+
+LONG = 3 << 19
+"""Long enough for copies that pass the caches, and for memory that is used again."""
+
+
+@pytest.fixture(params=["sequential", "embedded"])
+def bus(domain: str, request: pytest.FixtureRequest) -> Iterator[Bus]:
+    made = Bus(domain, LBTSMX, request.param)
+    yield made
+    made.close()
+
+
+def content(number: int, length: int) -> bytes:
+    return np.random.default_rng(number).bytes(length)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_gets_the_bytes(bus: Bus, form: type[Taker]) -> None:
+    """In a ring that is larger than the last cache, with lengths and begins of all kinds."""
+    lengths = [LONG - 70, LONG, LONG - 32, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 5, LONG - 64]
+    source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=28)
+    taker = form(bus)
+    bus.joined(source)
+    sent = []
+    for number in range(24):
+        data = content(number, lengths[number % 8])
+        if number % 3 == 1:
+            data = data[:-20] or data  # headers count
+            source.send(memoryview(data), headers={"number": b"%d" % number}, flush=True)
+        elif number % 3 == 2:
+            with source.acquire(len(data)) as place:
+                place[:] = data
+        else:
+            source.send(data, flush=True)
+        sent.append(hashlib.sha256(data).digest())
+    rows = np.frombuffer(content(99, 3 << 18), np.uint8).reshape(3, 1 << 18)
+    source.send_many(rows)
+    source.flush()
+    sent += [hashlib.sha256(row.tobytes()).digest() for row in rows]
+    assert [hashlib.sha256(data).digest() for data in taker.data(27)] == sent
+
+
+def test_a_slow_receiver_keeps_few_long_messages(bus: Bus) -> None:
+    """What it does not keep waits in the ring, so that the source waits; nothing is lost."""
+    source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=4)
+    receiver = bus.context("receiving").receiver("t", events=False, receive_queue_bytes_maximum=3 * LONG)
+    bus.joined(source)
+    sent = 0
+
+    def send_more() -> bool:
+        nonlocal sent
+        try:
+            source.send(content(sent, LONG), flush=True, block=False)
+        except ipcbus.WouldBlock:
+            return False
+        sent += 1
+        return True
+
+    bus.until(lambda: not send_more() and queued(receiver) == 3, "a full ring behind a full queue")
+    for _ in range(50):
+        bus.turn()
+        assert not send_more()
+    assert queued(receiver) == 3
+    for number in range(sent):
+        message = receiver.receive(30)
+        assert message is not None
+        assert message.data == content(number, LONG)
+    assert send_more()
+    message = receiver.receive(30)
+    assert message is not None
+    assert (message.data, receiver.lost) == (content(sent - 1, LONG), 0)
