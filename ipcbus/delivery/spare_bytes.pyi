@@ -6,7 +6,7 @@ message needed for some time are dropped.
 """
 
 def copy_of(data: bytes) -> bytes:
-    """Returns a copy of these bytes: from 256 KiB up to 32 MiB in the memory of an earlier one, if there is a spare one."""
+    """Returns a copy of these bytes: from 256 KiB up to 32 MiB in spare memory of an earlier one, if there is some."""
 
 def drop(*, unused_only: bool = False) -> int:
     """Drops this memory, or only what no message has used since the last call; returns how many objects are left."""
