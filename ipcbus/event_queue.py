@@ -82,11 +82,12 @@ class EventQueue:
     dispatches messages and events in the order in which they came. Several threads may dispatch at the same time; they
     take messages in this order, and their callbacks run side by side.
 
-    A full queue follows its policy:
+    A queue is full with `maximum` messages, or with messages of `queue_bytes_maximum` bytes (64 MiB). It follows its
+    policy then:
 
     - `block`: contexts stop reading the sessions of the queue's receivers, until half of the queue is free. A
       receiver-paced source waits, and a source-paced source overwrites messages, which are lost.
-    - `drop_oldest`: the queue drops its oldest message for each message that comes, and counts it.
+    - `drop_oldest`: the queue drops its oldest messages for each message that comes, and counts them.
 
     Events (BOS, EOS, loss) take no room from messages and are never dropped. A full queue joins the events of a topic,
     so that their number stays small while no thread dispatches: losses that touch become one
@@ -146,6 +147,7 @@ class EventQueue:
             counts=values.queue_count_enabled,
             size_warning=values.queue_size_warning,
             delay_warning_ns=values.queue_delay_warning * 1000,
+            bytes_maximum=values.queue_bytes_maximum,
         )
         self._receivers: set[Receiver] = set()
         _queues.add(self)

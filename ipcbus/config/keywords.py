@@ -758,6 +758,10 @@ class EventQueueKeywords(TypedDict, total=False):
 
     event_queue_name: str
     """Name of the queue in warnings and statistics; it need not be unique. Default: empty."""
+    queue_bytes_maximum: SupportsIndex
+    """The queue is full too when the messages that wait have this many bytes; an empty queue takes any message.
+    Default: 67108864 bytes.
+    """
     queue_size_warning: SupportsIndex
     """The queue warns when it holds more events than this; 0: off. Default: 0."""
     queue_delay_warning: SupportsIndex

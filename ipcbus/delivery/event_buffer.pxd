@@ -95,6 +95,8 @@ cdef class EventBuffer(QuickStore):
     cdef bint merges(self, Entry entry, tuple key, LastEvents spare_events) except? True
     cdef void merge_losses(self, Entry waiting, Entry entry) noexcept
     cdef Entry drop_oldest(self)
+    cdef int drop_for(self, Py_ssize_t length) except -1
+    cdef int give_up(self, Entry dropped_entry) except -1
     cdef int merge_front_events(self) except -1
     cdef Entry pop_event(self)
     cdef void drop(self, Entry entry) noexcept
@@ -105,3 +107,8 @@ cdef class EventBuffer(QuickStore):
 cdef inline uint64_t waiting_in(EventBuffer event_buffer) noexcept:
     """Returns the number of waiting messages and events."""
     return event_buffer.messages_waiting + event_buffer.events_waiting
+
+
+cdef inline bint half_is_free(EventBuffer event_buffer) noexcept:
+    cdef bint few = event_buffer.messages_waiting <= event_buffer.maximum // 2
+    return few and event_buffer.bytes_waiting <= event_buffer.bytes_maximum // 2

@@ -37,6 +37,7 @@ class EventBuffer(QuickStore):
         counts: bool = True,
         size_warning: int = 0,
         delay_warning_ns: int = 0,
+        bytes_maximum: int = ...,
     ) -> None:
         """Makes an empty buffer.
 
@@ -49,6 +50,7 @@ class EventBuffer(QuickStore):
             counts: count waiting messages and events by kind.
             size_warning: warn the owner when more than this number wait; 0 for never.
             delay_warning_ns: warn the owner when one waited longer than this; 0 for never.
+            bytes_maximum: it is full too when its messages have as many bytes; an empty one takes any message.
         """
 
     def __len__(self) -> int:

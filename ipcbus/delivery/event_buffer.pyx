@@ -14,7 +14,7 @@ from ipcbus.delivery.durations cimport add_duration, seconds
 from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, extend, is_event, is_loss
 from ipcbus.delivery.pump cimport Pump, read_timeout
 from ipcbus.delivery.received_message cimport Message, Origin, fill_own, make_spare
-from ipcbus.delivery.sink cimport MESSAGES, Arrival, QuickStore, Sink, arrival_ticks
+from ipcbus.delivery.sink cimport MESSAGES, Arrival, QuickStore, Sink, arrival_ticks, store_has_room
 from ipcbus.delivery.message_types import MessageType
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.free_threads cimport is_sole
@@ -41,9 +41,9 @@ include "event_chains.pxi"
 cdef class EventBuffer(QuickStore):
     def __init__(
         self, uint64_t maximum, bint drops, owner, *, bint times_age=True, bint times_service=True,
-        bint counts=True, uint64_t size_warning=0, uint64_t delay_warning_ns=0,
+        bint counts=True, uint64_t size_warning=0, uint64_t delay_warning_ns=0, uint64_t bytes_maximum=<uint64_t>-1,
     ):
-        self.maximum = maximum
+        self.maximum, self.bytes_maximum = maximum, bytes_maximum
         self.drops = drops
         self.owner = owner
         self.pumps = ()
@@ -78,11 +78,11 @@ cdef class EventBuffer(QuickStore):
 
     @cython.final
     cdef bint has_no_room(self) except? True:
-        if self.drops or self.closed or self.messages_waiting < self.maximum:
+        if self.drops or self.closed or store_has_room(self):
             return False
         with cython.critical_section(self):
             # Looked at again: a thread that has just taken one does not know that it has to say so.
-            self.full_reported = not self.closed and self.messages_waiting >= self.maximum
+            self.full_reported = not self.closed and not store_has_room(self)
             return self.full_reported
 
     def is_full(self):
@@ -118,11 +118,15 @@ cdef class EventBuffer(QuickStore):
         if self.times_age or self.delay_warning_ns:
             entry.ticks = arrival_ticks(arrival, length)
         with cython.critical_section(self):
-            if not self.closed and self.rear is None and self.messages_waiting < self.maximum and not self.size_warning:
+            if (
+                not self.closed and self.rear is None and self.messages_waiting < self.maximum and not self.size_warning
+                and not (self.drops and self.bytes_waiting + length > self.bytes_maximum)
+            ):
                 entry.number = self.arrivals
                 self.arrivals += 1
                 self.messages.append(entry)
                 self.messages_waiting += 1
+                self.bytes_waiting += length
                 is_kept = True
                 wakes = self.first_sleeper != NULL
         if wakes:
@@ -141,6 +145,8 @@ cdef class EventBuffer(QuickStore):
             key = (sink, message.origin.topic, message.origin.source)
             spare_events = LastEvents.__new__(LastEvents)
             rear = {}
+        elif self.drops:
+            self.drop_for(message.length)
         entry.sink = sink
         if self.times_age or self.delay_warning_ns:
             entry.ticks = read_ticks(clock_kind())
@@ -171,15 +177,34 @@ cdef class EventBuffer(QuickStore):
             if dropped_entry is not None:
                 self.drop(dropped_entry)
             wakes = self.first_sleeper != NULL
-        if dropped_entry is not None and dropped_entry.message.gate is not None:
-            dropped_entry.message._refuse(None)     # it comes again
-        elif dropped_entry is not None:
-            self.recycle(dropped_entry)
+        if dropped_entry is not None:
+            self.give_up(dropped_entry)
         if crosses:
             self.owner.size_exceeded(waiting_in(self))
         if wakes:
             self.wake()
         return 0
+
+    @cython.final
+    cdef int drop_for(self, Py_ssize_t length) except -1:
+        """Drops the oldest messages until the bytes of one of this length fit."""
+        cdef Entry dropped_entry
+        while True:
+            with cython.critical_section(self):
+                dropped_entry = None
+                if self.messages_waiting and self.bytes_waiting + length > self.bytes_maximum and not self.closed:
+                    dropped_entry = self.drop_oldest()
+                    self.drop(dropped_entry)
+            if dropped_entry is None:
+                return 0
+            self.give_up(dropped_entry)
+
+    @cython.final
+    cdef int give_up(self, Entry dropped_entry) except -1:
+        if dropped_entry.message.gate is not None:
+            dropped_entry.message._refuse(None)     # it comes again
+            return 0
+        return self.recycle(dropped_entry)
 
     @cython.final
     cdef inline void count_in(self, Entry entry) noexcept:
@@ -188,6 +213,7 @@ cdef class EventBuffer(QuickStore):
             entry.is_waiting = True
         else:
             self.messages_waiting += 1
+            self.bytes_waiting += entry.message.length
 
     @cython.final
     cdef bint merges(self, Entry entry, tuple key, LastEvents spare_events) except? True:
@@ -278,6 +304,7 @@ cdef class EventBuffer(QuickStore):
             self.events_waiting -= 1
         else:
             self.messages_waiting -= 1
+            self.bytes_waiting -= entry.message.length
 
     @cython.final
     cdef void drop(self, Entry entry) noexcept:
@@ -309,7 +336,7 @@ cdef class EventBuffer(QuickStore):
                 if self.size_warned and waiting_in(self) <= self.size_warning // 2:
                     self.size_warned = False
                 # Not at the first free place: contexts continue seldom, and then with much room.
-                if self.full_reported and self.messages_waiting <= self.maximum // 2:
+                if self.full_reported and half_is_free(self):
                     self.full_reported, has_room = False, True
         if has_room:
             self.owner.room_available()

@@ -37,7 +37,8 @@ cdef inline uint64_t arrival_ticks(Arrival *arrival, Py_ssize_t length) noexcept
 cdef class QuickStore:
     """A compiled `EventStore`, which the message path asks without Python."""
     cdef readonly uint64_t maximum      # with fewer messages than this it has room
-    cdef uint64_t messages_waiting      # without events
+    cdef readonly uint64_t bytes_maximum    # with fewer bytes of messages than this it has room
+    cdef uint64_t messages_waiting, bytes_waiting       # without events
 
     cdef bint has_no_room(self) except? True
     cdef int keep(self, Sink sink, Message message) except -1
@@ -91,12 +92,16 @@ cdef inline void sink_count(Sink sink, uint64_t messages, uint64_t length) noexc
         _atomics.store_relaxed64(&sink.registry_entry.bytes_rcved, sink.bytes_delivered)
 
 
+cdef inline bint store_has_room(QuickStore store) noexcept:
+    return store.messages_waiting < store.maximum and store.bytes_waiting < store.bytes_maximum
+
+
 cdef inline bint sink_has_room(Sink sink) noexcept:
     """Returns whether there is room for another message; if not, `sink_is_full` decides."""
     if sink.rows_open:
         return sink.row_next < sink.row_count
     if sink.quick_store is not None:
-        return sink.quick_store.messages_waiting < sink.quick_store.maximum
+        return store_has_room(sink.quick_store)
     return sink.event_queue is None and sink.queue.count < sink.queue.maximum
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
@@ -88,3 +88,46 @@ def test_a_slow_receiver_keeps_few_long_messages(bus: Bus) -> None:
     message = receiver.receive(30)
     assert message is not None
     assert (message.data, receiver.lost) == (content(sent - 1, LONG), 0)
+
+
+@pytest.mark.parametrize("policy", ["block", "drop_oldest"])
+def test_an_event_queue_keeps_few_long_messages(bus: Bus, policy: Literal["block", "drop_oldest"]) -> None:
+    """With `block` the rest waits in the ring; with `drop_oldest` what is not called back is counted."""
+    source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=4)
+    queue = ipcbus.EventQueue(100, policy, queue_bytes_maximum=3 * LONG)
+    got: list[int] = []
+
+    def on_data(data: bytes) -> None:
+        got.append(next(number for number in range(len(got), 40) if data == content(number, LONG)))
+
+    receiver = bus.context("receiving").receiver("t", on_data=on_data, event_queue=queue)
+    bus.joined(source)
+    sent = 0
+
+    def send_more() -> bool:
+        nonlocal sent
+        if sent == 30:
+            return False
+        try:
+            source.send(content(sent, LONG), flush=True, block=False)
+        except ipcbus.WouldBlock:
+            return False
+        sent += 1
+        return True
+
+    if policy == "block":
+        bus.until(lambda: not send_more() and queue.statistics().queued == 3, "a full ring behind a full queue")
+        for _ in range(20):
+            bus.turn()
+            assert not send_more()
+    else:
+        bus.until(lambda: not send_more() and sent == 30 and receiver.dropped == 27, "all but three messages dropped")
+    assert queue.statistics().queued == 3
+
+    def all_came() -> bool:
+        queue.dispatch(0)
+        return len(got) + receiver.dropped == sent
+
+    bus.until(all_came, "the rest")
+    assert got == list(range(receiver.dropped, sent))
+    queue.close()

@@ -14,6 +14,15 @@ class EventQueueOptions(OptionValues, scope="event_queue"):
         maximum=MAX_NAME,
         meaning="Name of the queue in warnings and statistics; it need not be unique.",
     )
+    queue_bytes_maximum = Option(
+        default=2**26,
+        unit="bytes",
+        minimum=1,
+        maximum=2**40,
+        meaning="The queue is full too when the messages that wait have this many bytes; an empty queue takes any "
+        "message. So callbacks that are slower than the sources do not fill the memory of the host with long messages. "
+        "An addition to Ultra Messaging.",
+    )
     queue_size_warning = Option(
         default=0,
         unit="events",

@@ -267,6 +267,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
     },
     "event_queue": {
         "event_queue_name": "",
+        "queue_bytes_maximum": 2**26,
         "queue_size_warning": 0,
         "queue_delay_warning": 0,
         "queue_age_enabled": True,

@@ -165,6 +165,43 @@ def test_the_oldest_message_gives_its_place_and_events_never_do() -> None:
     assert stand.got == [BOS, 1, 2, 3, LOSS]
 
 
+def put_bytes(stand: Stand, number: int, length: int) -> None:
+    stand.event_buffer.put(stand.sink, whole_message(ORIGIN, bytes(length), number, number, 0, 0, None))
+
+
+def test_the_bytes_that_wait_fill_it_too() -> None:
+    stand = Stand(100, bytes_maximum=1000)
+    put_bytes(stand, 0, 5000)  # an empty one takes any message
+    assert stand.event_buffer.is_full()
+    stand.event_buffer.call_back(0)
+    assert stand.notes.asked == ["room_available"]
+    for number in range(1, 4):
+        assert not stand.event_buffer.is_full()
+        put_bytes(stand, number, 400)
+    assert stand.event_buffer.is_full()
+    stand.event_buffer.call_back(0)
+    assert stand.notes.asked == ["room_available"]
+    stand.event_buffer.call_back(0)
+    assert stand.notes.asked == ["room_available"] * 2
+    stand.event_buffer.call_back(-1)
+    assert (stand.got, stand.event_buffer.dropped) == ([0, 1, 2, 3], 0)
+
+
+def test_the_oldest_messages_give_their_bytes() -> None:
+    stand = Stand(100, drops=True, bytes_maximum=1000)
+    for number in range(10):
+        put_bytes(stand, number, 100)
+    put_bytes(stand, 10, 250)
+    stand.put(LOSS)
+    assert (stand.event_buffer.dropped, stand.sink.dropped, len(stand.event_buffer)) == (3, 3, 9)
+    put_bytes(stand, 11, 5000)  # nothing else stays
+    put_bytes(stand, 12, 0)
+    put_bytes(stand, 13, 1000)
+    stand.balanced()
+    stand.event_buffer.call_back(-1)
+    assert (stand.got, stand.event_buffer.dropped) == ([LOSS, 12, 13], 12)
+
+
 def test_events_take_no_room_from_messages() -> None:
     stand = Stand(2, drops=True)
     stand.put(BOS, EOS, BOS, EOS, BOS, 0, 1, 2)
