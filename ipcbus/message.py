@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from ipcbus.delivery.message_types import FragmentInfo, MessageFlag, MessageType
+from ipcbus.delivery.message_types import FragmentInfo, MessageFlag, MessageType, NamedNumber
 from ipcbus.delivery.received_message import Message
 
 __all__ = ["FragmentInfo", "Message", "MessageFlag", "MessageType", "SourceEvent", "SourceEventType"]
 
 
-class SourceEventType(IntEnum):
+class SourceEventType(NamedNumber):
     """The kind of a source event, with Ultra Messaging's number where it has the kind (lbm.h, LBM_SRC_EVENT_*).
 
     Attributes:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class MessageType(IntEnum):
+class NamedNumber(IntEnum):
+    """A number that is printed by its name, such as `MessageType.DATA`; a format as of numbers still prints it so."""
+
+    __str__ = Enum.__str__
+
+    def __format__(self, spec: str) -> str:
+        """Returns the name without a format, and else what the format makes of the number."""
+        return format(int(self), spec) if spec else str(self)
+
+
+class MessageType(NamedNumber):
     """The kind of a message or event; numbered as in Ultra Messaging where it has the kind (lbm.h, LBM_MSG_*).
 
     Attributes:

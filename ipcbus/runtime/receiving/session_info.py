@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from ipcbus.delivery.message_types import NamedNumber
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SessionInfo:
     layer: str = ""
 
 
-class SourceNotificationType(IntEnum):
+class SourceNotificationType(NamedNumber):
     """The kind of a source notification.
 
     Attributes:

@@ -83,3 +83,15 @@ def test_the_public_names_are_there() -> None:
     for name in ipcbus.__all__:
         assert getattr(ipcbus, name) is not None
     assert ipcbus.__version__[0].isdigit()
+
+
+def test_kinds_are_printed_by_their_names() -> None:
+    kinds = (MessageType.DATA, SourceEventType.WAKEUP, ipcbus.SourceNotificationType.CREATE)
+    assert [str(kind) for kind in kinds] == [
+        "MessageType.DATA",
+        "SourceEventType.WAKEUP",
+        "SourceNotificationType.CREATE",
+    ]
+    assert [f"{kind}" for kind in kinds] == [str(kind) for kind in kinds]
+    assert [f"{kind:03d}" for kind in kinds] == ["000", "003", "001"]
+    assert [kind == number for kind, number in zip(kinds, (0, 3, 1), strict=True)] == [True] * 3
