@@ -82,7 +82,7 @@ class EventQueue:
     dispatches messages and events in the order in which they came. Several threads may dispatch at the same time; they
     take messages in this order, and their callbacks run side by side.
 
-    A queue is full with `maximum` messages, or with messages of `queue_bytes_maximum` bytes (64 MiB). It follows its
+    A queue is full with `maximum` messages, or with messages of `queue_bytes_maximum` bytes (1 GiB). It follows its
     policy then:
 
     - `block`: contexts stop reading the sessions of the queue's receivers, until half of the queue is free. A

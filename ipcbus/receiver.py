@@ -461,6 +461,5 @@ class Receiver(Puller):
             gate.make_room(coming)
 
     def _made_room(self) -> None:
-        queue = self._sink.queue
-        if self._context._receiving_sessions.blocked and len(queue) <= queue.maximum // 2:
+        if self._context._receiving_sessions.blocked and self._sink.queue.has_room_again():
             self._context._event_loop.kick()

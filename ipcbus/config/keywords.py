@@ -561,8 +561,8 @@ class ReceiverKeywords(TypedDict, total=False):
     above this limit. Default: 4096 messages.
     """
     receive_queue_bytes_maximum: SupportsIndex
-    """Most bytes that a pull receiver buffers, counted as if all messages that wait were as long as the last one; one
-    message always fits. Default: 67108864 bytes.
+    """A pull receiver that buffers messages of this many bytes, headers included, leaves further ones in the ring; an
+    empty one takes any message. Default: 1073741824 bytes.
     """
     transport_topic_sequence_number_info_request_interval: SupportsIndex
     """A receiver that has joined a session over UDP, and of whose topic nothing has come, asks the source in this
@@ -760,7 +760,7 @@ class EventQueueKeywords(TypedDict, total=False):
     """Name of the queue in warnings and statistics; it need not be unique. Default: empty."""
     queue_bytes_maximum: SupportsIndex
     """The queue is full too when the messages that wait have this many bytes; an empty queue takes any message.
-    Default: 67108864 bytes.
+    Default: 1073741824 bytes.
     """
     queue_size_warning: SupportsIndex
     """The queue warns when it holds more events than this; 0: off. Default: 0."""

@@ -1,4 +1,7 @@
+from cpython.bytes cimport PyBytes_GET_SIZE
+
 from ipcbus.delivery.leasing cimport LeasedMessage
+from ipcbus.delivery.received_message cimport Message
 
 cdef enum:
     PASS_MESSAGES = 64      # so few that the messages of a pass are in the nearest cache when they are taken
@@ -13,11 +16,9 @@ cdef class MessageQueue:
     cdef LeasedMessage in_place     # the message that waits in its place in the ring, for a lease; None without one
     cdef readonly bint leases       # the last message was taken by a lease: only one waits, in its place
     cdef size_t limit       # with as many it is full
-    cdef size_t bytes_limit # as many messages fit as have these bytes in total, if all were as long as the last one
-    cdef Py_ssize_t short_bytes     # up to this length only `limit` and PASS_MESSAGES count
-    cdef Py_ssize_t adapted_above   # messages of more bytes than these change how many fit
-    cdef size_t fitting     # with as many, as long as the last one, it is full
     cdef readonly size_t maximum    # with as many it is full now
+    cdef size_t bytes_limit # with messages of as many bytes it is full too
+    cdef size_t bytes       # of the messages that wait
     cdef long pass_messages # most messages that a thread which waits for one reads at once
     cdef public int leasing         # threads and tasks that wait for a message to lease
     cdef public unsigned long lessee    # the thread that leases now, and takes a message in place as it is; 0 without one
@@ -27,14 +28,23 @@ cdef class MessageQueue:
     cdef int detach(self) except -1
 
     cdef int grow(self) except -1
-    cdef int adapt(self, size_t length) except -1
     cdef int put(self, object message) except -1
     cdef object take(self)
     cdef list take_many(self, size_t most)
     cdef int remove_at(self, size_t place) except -1
 
 
+cdef inline bint queue_has_room(MessageQueue queue) noexcept:
+    return queue.count < queue.maximum and queue.bytes < queue.bytes_limit
+
+
+cdef inline size_t bytes_of(object message) noexcept:
+    """Returns the bytes that a message takes, about; an event takes none."""
+    if not isinstance(message, Message):
+        return 0
+    return (<Message>message).length + (0 if (<Message>message).block is None else PyBytes_GET_SIZE((<Message>message).block))
+
+
 cdef inline object queued_at(MessageQueue queue, size_t place):
     """Returns what waits at a place from the front; the caller holds the critical section of the queue."""
     return queue.slots[(queue.first + place) & queue.mask]
-

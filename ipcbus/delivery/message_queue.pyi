@@ -26,9 +26,11 @@ class MessageQueue:
     def __init__(self, limit: int = ..., bytes_limit: int = ...) -> None:
         """Makes an empty queue, which is full with `limit` messages; putting does not look at that.
 
-        It is full too with as many messages as have `bytes_limit` bytes, if all are as long as the last one; one always
-        fits.
+        It is full too with messages of `bytes_limit` bytes.
         """
+
+    def has_room_again(self) -> bool:
+        """Returns whether half of it is free."""
 
     def set_leases(self, leases: bool) -> int:
         """Says whether leases take the messages from now on, so that one is enough to fill the queue."""

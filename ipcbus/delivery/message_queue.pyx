@@ -15,16 +15,17 @@ cdef enum:
 
 cdef class MessageQueue:
     def __cinit__(self, size_t limit=<size_t>-1, size_t bytes_limit=<size_t>-1):
-        self.limit = self.fitting = self.maximum = limit
+        self.limit = self.maximum = limit
         self.bytes_limit = bytes_limit
-        self.short_bytes = <Py_ssize_t>min(bytes_limit // max(limit, <size_t>1), <size_t>(PASS_BYTES // PASS_MESSAGES))
-        self.adapted_above = self.short_bytes
         self.pass_messages = PASS_MESSAGES
         self.slots = [None] * SLOTS_MIN
         self.mask = SLOTS_MIN - 1
 
     def __len__(self):
         return self.count
+
+    def has_room_again(self):
+        return self.count <= self.maximum // 2 and self.bytes <= self.bytes_limit // 2
 
     def __iter__(self):
         with cython.critical_section(self):
@@ -55,6 +56,7 @@ cdef class MessageQueue:
                     self.first = (self.first - 1) & self.mask
                     self.slots[self.first] = message
                     self.count += 1
+                    self.bytes += bytes_of(message)
             if not fits:
                 self.grow()
 
@@ -93,6 +95,7 @@ cdef class MessageQueue:
 
     @cython.final
     cdef int put(self, object message) except -1:
+        cdef size_t length = bytes_of(message)
         cdef bint fits = False
         while not fits:
             with cython.critical_section(self):
@@ -100,6 +103,11 @@ cdef class MessageQueue:
                 if fits:
                     self.slots[(self.first + self.count) & self.mask] = message
                     self.count += 1
+                    self.bytes += length
+                    if length > PASS_BYTES // PASS_MESSAGES:
+                        self.pass_messages = <long>max(<size_t>PASS_BYTES // length, <size_t>1)
+                    elif length:
+                        self.pass_messages = PASS_MESSAGES
             if not fits:
                 self.grow()
         return 0
@@ -114,6 +122,7 @@ cdef class MessageQueue:
                 self.slots[self.first] = None
                 self.first = (self.first + 1) & self.mask
                 self.count -= 1
+                self.bytes -= bytes_of(message)
         if message is self.in_place and message is not None:
             self.detach()
         return message
@@ -121,19 +130,7 @@ cdef class MessageQueue:
     cpdef int set_leases(self, bint leases) except -1:
         with cython.critical_section(self):
             self.leases = leases
-            self.maximum = min(self.fitting, <size_t>1) if leases else self.fitting
-        return 0
-
-    @cython.final
-    cdef int adapt(self, size_t length) except -1:
-        """Takes the messages that wait, and those of the next pass, to be as long as this one."""
-        length = max(length, <size_t>1)
-        with cython.critical_section(self):
-            self.fitting = min(self.limit, max(self.bytes_limit // length, <size_t>1))
-            self.maximum = min(self.fitting, <size_t>1) if self.leases else self.fitting
-            self.pass_messages = <long>min(<size_t>PASS_MESSAGES, max(<size_t>PASS_BYTES // length, <size_t>1))
-            # After a long one a short one changes it again.
-            self.adapted_above = self.short_bytes if <Py_ssize_t>length <= self.short_bytes else -1
+            self.maximum = min(self.limit, <size_t>1) if leases else self.limit
         return 0
 
     def count_leasing(self, int more):
@@ -166,6 +163,7 @@ cdef class MessageQueue:
             most = min(<size_t>len(taken), self.count)
             for i in range(most):
                 taken[i] = self.slots[self.first]
+                self.bytes -= bytes_of(taken[i])
                 self.slots[self.first] = None
                 self.first = (self.first + 1) & self.mask
             self.count -= most
@@ -182,6 +180,7 @@ cdef class MessageQueue:
     cdef int remove_at(self, size_t place) except -1:
         """Takes out what waits at a place from the front; the caller holds the critical section."""
         self.count -= 1
+        self.bytes -= bytes_of(queued_at(self, place))
         while place < self.count:
             self.slots[(self.first + place) & self.mask] = queued_at(self, place + 1)
             place += 1

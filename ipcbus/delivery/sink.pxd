@@ -3,7 +3,7 @@ from libc.string cimport memcpy
 
 cimport cython
 
-from ipcbus.delivery.message_queue cimport MessageQueue
+from ipcbus.delivery.message_queue cimport MessageQueue, queue_has_room
 from ipcbus.delivery.received_message cimport Message, Origin, own_message
 from ipcbus.wire._wire_layout cimport MESSAGE_HEADER_BYTES, RegistryEntry
 from ringbuf cimport _atomics
@@ -102,7 +102,7 @@ cdef inline bint sink_has_room(Sink sink) noexcept:
         return sink.row_next < sink.row_count
     if sink.quick_store is not None:
         return store_has_room(sink.quick_store)
-    return sink.event_queue is None and sink.queue.count < sink.queue.maximum
+    return sink.event_queue is None and queue_has_room(sink.queue)
 
 
 cdef inline bint sink_is_full(Sink sink) except? True:

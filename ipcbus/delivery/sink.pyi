@@ -52,7 +52,7 @@ class Sink:
         Args:
             callback: gets each message; None for a queue.
             queue_max: most messages in the queue; while it is full, its sessions are not read.
-            queue_bytes_max: most bytes in the queue, as if all messages were as long as the last one; one always fits.
+            queue_bytes_max: with messages of as many bytes the queue is full too.
             event_queue: keeps messages for the thread that calls back.
             takes: what the callback gets of each message; with `data` and `view` it gets no events.
             events: whether a callback of messages, or a queue, gets events too.

@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 cimport cython
 
 from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, KIND_NO_SOURCE, extend, is_event, is_loss, same_origin
-from ipcbus.delivery.message_queue cimport MessageQueue, queued_at
+from ipcbus.delivery.message_queue cimport MessageQueue, queue_has_room, queued_at
 from ipcbus.delivery.received_message cimport Message, Origin, message_bytes
 from ipcbus.delivery.spare_bytes cimport own_bytes
 from ipcbus.wire._wire_layout cimport RegistryEntry
@@ -70,7 +70,7 @@ cdef class Sink:
             return self.quick_store.has_no_room()
         if self.event_queue is not None:
             return self.event_queue.is_full()
-        return self.queue.count >= self.queue.maximum
+        return not queue_has_room(self.queue)
 
     def is_full_now(self):
         return bool(sink_is_full(self))
@@ -85,8 +85,6 @@ cdef class Sink:
         elif self.event_queue is not None:
             self.event_queue.put(self, message)
         elif not (is_event(message) and self.queue.count >= self.queue.limit and self.merges_event(message)):
-            if message.length > self.queue.adapted_above and not is_event(message):
-                self.queue.adapt(message.length)
             self.queue.put(message)
         return 0
 

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True, auto_pickle=False
 """Memory of long messages that nothing refers to any more, for the next ones; the stub has the documentation."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -13,66 +13,100 @@ cdef enum:
 
 cdef extern from *:
     """
-/* Else bytes would remember the hash of their former content. */
+/* Gives bytes that nothing else refers to another length, and forgets the hash of their former content. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-static void ib_forget_hash(PyObject *o) { ((PyBytesObject *)o)->ob_shash = -1; }
+static void ib_set_length(PyObject *o, Py_ssize_t length) {
+    Py_SET_SIZE((PyVarObject *)o, length);
+    PyBytes_AS_STRING(o)[length] = 0;
+    ((PyBytesObject *)o)->ob_shash = -1;
+}
 #pragma GCC diagnostic pop
     """
-    void forget_hash "ib_forget_hash"(PyObject *o) noexcept
+    void set_length "ib_set_length"(PyObject *o, Py_ssize_t length) noexcept
 
 cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(list, Py_ssize_t) noexcept
-    Py_ssize_t Py_SIZE(PyObject *) noexcept
+
+
+cdef Py_ssize_t with_spare_room(Py_ssize_t length) noexcept:
+    """Rounds a length up, by an eighth at most; memory that is never written takes no page."""
+    cdef Py_ssize_t step = LONG_MESSAGE // 8
+    while step * 16 <= length:
+        step *= 2
+    return min((length + step - 1) // step * step, <Py_ssize_t>SPARE_BYTES_MAX)
 
 
 @cython.final
 cdef class Spares:
     cdef list made      # what `room_for` made last, in use or not; nothing else refers to this list
-    cdef list used      # for each of them, whether it was given out since the last `drop_unused`
-    cdef int oldest
+    cdef Py_ssize_t[SPARES_MAX] room    # the length for which each of them has memory
+    cdef bint[SPARES_MAX] used          # whether it was given out since the last `drop`
+    cdef int next_place
 
     def __cinit__(self):
-        self.made, self.used = [], []
+        self.made = []
 
     cdef bytes take(self, Py_ssize_t length):
-        """Returns bytes that nothing refers to; None without such."""
-        cdef PyObject *found
-        for place in range(len(self.made)):
-            found = PyList_GET_ITEM(self.made, place)
-            if Py_SIZE(found) == length and is_sole(found):
-                forget_hash(found)
-                self.used[place] = True
-                return <bytes>found
-        return None
+        """Returns bytes that nothing refers to, with the least room that is enough; None without such."""
+        cdef int place, best = -1
+        for place in range(<int>len(self.made)):
+            if length <= self.room[place] <= 2 * length and is_sole(PyList_GET_ITEM(self.made, place)):
+                if best < 0 or self.room[place] < self.room[best]:
+                    best = place
+        if best < 0:
+            return None
+        self.used[best] = True
+        set_length(PyList_GET_ITEM(self.made, best), length)
+        return <bytes>PyList_GET_ITEM(self.made, best)
 
-    cdef object keep(self, bytes room):
-        """Keeps new bytes, instead of the oldest ones if there are too many; returns these, to be freed by the caller."""
+    cdef object keep(self, bytes found, Py_ssize_t room):
+        """Keeps new bytes; returns those whose place they take, to be freed by the caller: unused ones, or the oldest."""
         cdef object before = None
-        if len(self.made) < SPARES_MAX:
-            self.made.append(room)
-            self.used.append(True)
+        cdef int place = <int>len(self.made), each
+        if place < SPARES_MAX:
+            self.made.append(found)
         else:
-            before, self.made[self.oldest], self.used[self.oldest] = self.made[self.oldest], room, True
-            self.oldest = (self.oldest + 1) % SPARES_MAX
+            place = self.next_place
+            for each in range(SPARES_MAX):
+                if is_sole(PyList_GET_ITEM(self.made, each)):
+                    place = each
+                    break
+            before, self.made[place] = self.made[place], found
+        self.room[place], self.used[place] = room, True
+        self.next_place = (place + 1) % SPARES_MAX
         return before
+
+    cdef object leave(self, bint unused_only):
+        """Drops what was not used, or everything; returns it, to be freed by the caller."""
+        cdef list made = self.made, kept = []
+        cdef int place
+        for place in range(<int>len(made)):
+            if self.used[place] and unused_only:
+                self.room[len(kept)], self.used[len(kept)] = self.room[place], False
+                kept.append(made[place])
+        self.made, self.next_place = kept, 0
+        return made
 
 
 cdef Spares _spares = Spares()
 
 
 cdef bytes room_for(Py_ssize_t length):
-    cdef bytes room = None
+    cdef bytes found = None
     cdef object before
+    cdef Py_ssize_t room
     if not LONG_MESSAGE <= length <= SPARE_BYTES_MAX:
         return PyBytes_FromStringAndSize(NULL, length)
     with cython.critical_section(_spares):
-        room = _spares.take(length)
-    if room is None:
-        room = PyBytes_FromStringAndSize(NULL, length)
+        found = _spares.take(length)
+    if found is None:
+        room = with_spare_room(length)
+        found = PyBytes_FromStringAndSize(NULL, room)
+        set_length(<PyObject *>found, length)
         with cython.critical_section(_spares):
-            before = _spares.keep(room)     # freed behind the section
-    return room
+            before = _spares.keep(found, room)      # freed behind the section
+    return found
 
 
 cdef bytes long_copy(const char *start, Py_ssize_t length):
@@ -87,7 +121,7 @@ def copy_of(bytes data not None):
 
 def drop(*, bint unused_only=False):
     with cython.critical_section(_spares):
-        made, used = _spares.made, _spares.used
-        kept = [place for place in range(len(made)) if used[place] and unused_only]
-        _spares.made, _spares.used, _spares.oldest = [made[place] for place in kept], [False] * len(kept), 0
-    return len(kept)
+        before = _spares.leave(unused_only)     # freed behind the section
+        left = len(_spares.made)
+    del before
+    return left

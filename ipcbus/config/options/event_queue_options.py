@@ -15,7 +15,7 @@ class EventQueueOptions(OptionValues, scope="event_queue"):
         meaning="Name of the queue in warnings and statistics; it need not be unique.",
     )
     queue_bytes_maximum = Option(
-        default=2**26,
+        default=2**30,
         unit="bytes",
         minimum=1,
         maximum=2**40,

@@ -78,13 +78,14 @@ class ReceiverOptions(
         "not limit them delivery_control_maximum_total_map_entries. An addition to Ultra Messaging.",
     )
     receive_queue_bytes_maximum = Option(
-        default=2**26,
+        default=2**30,
         unit="bytes",
         minimum=1,
         maximum=2**40,
-        meaning="Most bytes that a pull receiver buffers, counted as if all messages that wait were as long as the "
-        "last one; one message always fits. So a receiver that is slower than its source does not fill the memory of "
-        "the host with long messages. An addition to Ultra Messaging.",
+        meaning="A pull receiver that buffers messages of this many bytes, headers included, leaves further ones in the "
+        "ring; an empty one takes any message. So a receiver that is slower than its source does not fill the memory of "
+        "the host with long messages: a receiver-paced source waits in the end, and a source-paced one overtakes. An "
+        "addition to Ultra Messaging.",
     )
     transport_topic_sequence_number_info_request_interval = interval(
         1000,

@@ -228,7 +228,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "otr_request_log_alert_cooldown": 300,
         "resolution_no_source_notification_threshold": 0,
         "receive_queue_maximum": 4096,
-        "receive_queue_bytes_maximum": 2**26,
+        "receive_queue_bytes_maximum": 2**30,
         "transport_topic_sequence_number_info_request_interval": 1000,
         "transport_topic_sequence_number_info_request_maximum": 60,
         "use_udp_fallback": True,
@@ -267,7 +267,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
     },
     "event_queue": {
         "event_queue_name": "",
-        "queue_bytes_maximum": 2**26,
+        "queue_bytes_maximum": 2**30,
         "queue_size_warning": 0,
         "queue_delay_warning": 0,
         "queue_age_enabled": True,

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from ipcbus.delivery.message_queue import MessageQueue
-from ipcbus.delivery.received_message import Origin, whole_message
+from ipcbus.delivery.received_message import Message, Origin, whole_message
 from ipcbus.delivery.sink import Sink
 
 
@@ -108,20 +108,33 @@ def test_code_that_the_garbage_collector_runs_in_the_middle_of_a_step_may_take_a
     assert len(queue) == len(list(queue))
 
 
-def test_the_bytes_of_the_last_message_bound_how_many_fit() -> None:
-    sink = Sink(None, 100, queue_bytes_max=1 << 20)
+def test_the_bytes_that_wait_fill_it() -> None:
+    sink = Sink(None, 100, queue_bytes_max=1000)
+    queue = sink.queue
 
-    def put(length: int, number: int) -> None:
+    def put(length: int, number: int) -> Message:
         message = whole_message(Origin("t", "s"), bytes(length), number, number, 0, 0, None)
         sink.take(message, cast("Any", None))
+        return message
 
-    for number, (length, maximum) in enumerate(
-        [(64, 100), (10_485, 100), (20_000, 52), (1 << 19, 2), (1 << 20, 1), (1 << 22, 1), (0, 100), (1 << 19, 2)]
-    ):
-        put(length, number)
-        assert sink.queue.maximum == maximum
-        assert sink.is_full_now() == (number + 1 >= maximum)
-    sink.queue.set_leases(True)
-    assert sink.queue.maximum == 1
-    sink.queue.set_leases(False)
-    assert sink.queue.maximum == 2
+    put(5000, 0)  # an empty one takes any message
+    assert (sink.is_full_now(), queue.has_room_again()) == (True, False)
+    queue.popleft()
+    for number in range(1, 60):
+        put(10, number)
+    assert (sink.is_full_now(), queue.has_room_again()) == (False, False)
+    last = put(410, 60)
+    assert sink.is_full_now()
+    queue.remove(last)
+    assert not sink.is_full_now()
+    queue.appendleft(last)
+    assert sink.is_full_now()
+    queue.clear()
+    assert (sink.is_full_now(), queue.has_room_again()) == (False, True)
+    headers = whole_message(Origin("t", "s"), b"", 1, 1, 0, 0, None, bytes(1000))
+    sink.take(headers, cast("Any", None))
+    assert sink.is_full_now()  # headers count
+    queue.popleft()
+    for number in range(100):
+        put(0, number)
+    assert sink.is_full_now()

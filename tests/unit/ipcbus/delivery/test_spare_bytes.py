@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import random
 import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,8 +49,34 @@ def test_what_nothing_refers_to_is_filled_again() -> None:
     del first, second
     third, fourth = copy_of(data(LONG, 2)), copy_of(data(LONG, 3))
     assert {id(third), id(fourth)} == at
-    assert id(copy_of(data(LONG + 1))) not in at  # another length
+    assert id(copy_of(data(LONG))) not in at
     assert (third, fourth) == (data(LONG, 2), data(LONG, 3))
+
+
+@with_lock
+def test_memory_serves_other_lengths_too() -> None:
+    lengths = [3 * LONG, 3 * LONG - 1, 2 * LONG, 3 * LONG, 3 * LONG + 100]
+    found = []
+    for number, length in enumerate(lengths):
+        copy = copy_of(data(length, number))
+        assert (len(copy), copy) == (length, data(length, number))
+        assert hash(copy) == hash(data(length, number))
+        assert bytes(memoryview(copy)) + b"x" == copy + b"x"
+        found.append(id(copy))
+        del copy
+    assert len(set(found[:4])) == 1
+    assert id(copy_of(data(LONG))) != found[0]  # not half as long: the rest would be wasted
+
+
+def test_random_lengths_need_few_objects() -> None:
+    chance = random.Random(5)
+    kept: deque[tuple[int, bytes]] = deque(maxlen=2)
+    for number in range(300):
+        length = chance.randrange(LONG, 8 * LONG)
+        kept.append((number, copy_of(data(length, number))))
+        for first, copy in kept:
+            assert copy == data(len(copy), first)
+    assert drop(unused_only=True) <= 6
 
 
 @pytest.mark.parametrize(
@@ -76,10 +104,10 @@ def test_what_is_kept_never_changes(keep: Callable[[bytes], object]) -> None:
 
 
 def test_few_are_kept_and_none_for_long() -> None:
-    for number in range(20):
-        copy_of(data(LONG + number))
+    kept = [copy_of(data(LONG + number)) for number in range(20)]
     copy_of(bytes(LIMIT + 1))
     copy_of(bytes(LONG - 1))
+    del kept
     assert drop(unused_only=True) == 6
     copy_of(data(LONG + 19))
     assert drop(unused_only=True) == 1

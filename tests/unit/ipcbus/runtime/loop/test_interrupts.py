@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import signal
 import sys
@@ -86,12 +87,14 @@ def interrupted_at(count: int) -> Iterator[None]:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
+    gc.disable()  # else the exception may come in the end of a context that another test has left
     sys.setprofile(look)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             yield
     finally:
         sys.setprofile(None)
+        gc.enable()
 
 
 PULLS: dict[str, Callable[[ipcbus.Receiver], object]] = {
