@@ -82,10 +82,10 @@ class ReceiverOptions(
         unit="bytes",
         minimum=1,
         maximum=2**40,
-        meaning="A pull receiver that buffers messages of this many bytes, headers included, leaves further ones in the "
-        "ring; an empty one takes any message. So a receiver that is slower than its source does not fill the memory of "
-        "the host with long messages: a receiver-paced source waits in the end, and a source-paced one overtakes. An "
-        "addition to Ultra Messaging.",
+        meaning="A pull receiver that buffers messages of this many bytes, headers included, leaves further ones in "
+        "the ring; an empty one takes any message. So a receiver that is slower than its source does not fill the "
+        "memory of the host with long messages: a receiver-paced source waits in the end, and a source-paced one "
+        "overtakes. An addition to Ultra Messaging.",
     )
     transport_topic_sequence_number_info_request_interval = interval(
         1000,
