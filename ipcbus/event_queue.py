@@ -87,7 +87,8 @@ class EventQueue:
 
     - `block`: contexts stop reading the sessions of the queue's receivers, until half of the queue is free. A
       receiver-paced source waits, and a source-paced source overwrites messages, which are lost.
-    - `drop_oldest`: the queue drops its oldest messages for each message that comes, and counts them.
+    - `drop_oldest`: the queue drops its oldest messages for each message that comes, and counts them. A guaranteed
+      message, or one of a share, comes again after that, and counts each time that it is dropped.
 
     Events (BOS, EOS, loss) take no room from messages and are never dropped. A full queue joins the events of a topic,
     so that their number stays small while no thread dispatches: losses that touch become one

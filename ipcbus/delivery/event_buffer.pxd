@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 from ipcbus.delivery.durations cimport Durations
+from ipcbus.delivery.event_merging cimport is_event
 from ipcbus.delivery.received_message cimport Message
 from ipcbus.delivery.sink cimport QuickStore, Sink
 
@@ -95,7 +96,7 @@ cdef class EventBuffer(QuickStore):
     cdef bint merges(self, Entry entry, tuple key, LastEvents spare_events) except? True
     cdef void merge_losses(self, Entry waiting, Entry entry) noexcept
     cdef Entry drop_oldest(self)
-    cdef int drop_for(self, Py_ssize_t length) except -1
+    cdef int drop_for(self, size_t length) except -1
     cdef int give_up(self, Entry dropped_entry) except -1
     cdef int merge_front_events(self) except -1
     cdef Entry pop_event(self)
@@ -112,3 +113,8 @@ cdef inline uint64_t waiting_in(EventBuffer event_buffer) noexcept:
 cdef inline bint half_is_free(EventBuffer event_buffer) noexcept:
     cdef bint few = event_buffer.messages_waiting <= event_buffer.maximum // 2
     return few and event_buffer.bytes_waiting <= event_buffer.bytes_maximum // 2
+
+
+cdef inline bint was_deleted(Message message) noexcept:
+    """Returns whether the source has deleted a message that is guaranteed to its receiver: it has no gate any more."""
+    return message.has_sender and message.gate is None and not is_event(message)

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, malloc, realloc
 from ipcbus.delivery.durations cimport add_duration, seconds
 from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, extend, is_event, is_loss
 from ipcbus.delivery.pump cimport Pump, read_timeout
-from ipcbus.delivery.received_message cimport Message, Origin, fill_own, make_spare
+from ipcbus.delivery.received_message cimport Message, Origin, bytes_of, fill_own, make_spare
 from ipcbus.delivery.sink cimport MESSAGES, Arrival, QuickStore, Sink, arrival_ticks, store_has_room
 from ipcbus.delivery.message_types import MessageType
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
@@ -126,7 +126,7 @@ cdef class EventBuffer(QuickStore):
                 self.arrivals += 1
                 self.messages.append(entry)
                 self.messages_waiting += 1
-                self.bytes_waiting += length
+                self.bytes_waiting += <uint64_t>length      # as `bytes_of` says: without headers
                 is_kept = True
                 wakes = self.first_sleeper != NULL
         if wakes:
@@ -146,7 +146,7 @@ cdef class EventBuffer(QuickStore):
             spare_events = LastEvents.__new__(LastEvents)
             rear = {}
         elif self.drops:
-            self.drop_for(message.length)
+            self.drop_for(bytes_of(message))
         entry.sink = sink
         if self.times_age or self.delay_warning_ns:
             entry.ticks = read_ticks(clock_kind())
@@ -186,7 +186,7 @@ cdef class EventBuffer(QuickStore):
         return 0
 
     @cython.final
-    cdef int drop_for(self, Py_ssize_t length) except -1:
+    cdef int drop_for(self, size_t length) except -1:
         """Drops the oldest messages until the bytes of one of this length fit."""
         cdef Entry dropped_entry
         while True:
@@ -213,7 +213,7 @@ cdef class EventBuffer(QuickStore):
             entry.is_waiting = True
         else:
             self.messages_waiting += 1
-            self.bytes_waiting += entry.message.length
+            self.bytes_waiting += bytes_of(entry.message)
 
     @cython.final
     cdef bint merges(self, Entry entry, tuple key, LastEvents spare_events) except? True:
@@ -304,7 +304,7 @@ cdef class EventBuffer(QuickStore):
             self.events_waiting -= 1
         else:
             self.messages_waiting -= 1
-            self.bytes_waiting -= entry.message.length
+            self.bytes_waiting -= bytes_of(entry.message)
 
     @cython.final
     cdef void drop(self, Entry entry) noexcept:
@@ -368,8 +368,8 @@ cdef class EventBuffer(QuickStore):
             entry = self.take()
             if entry is None:
                 break
-            if entry.sink.silent or (entry.message.gmd_number and entry.message.gate is None):
-                continue    # a guaranteed message that its source has deleted has no gate any more
+            if entry.sink.silent or was_deleted(entry.message):
+                continue
             # An entry that arrived after `now` was read has not waited.
             age = now - entry.ticks if now > entry.ticks else 0
             if self.times_age:

@@ -1,7 +1,5 @@
-from cpython.bytes cimport PyBytes_GET_SIZE
-
 from ipcbus.delivery.leasing cimport LeasedMessage
-from ipcbus.delivery.received_message cimport Message
+from ipcbus.delivery.received_message cimport bytes_of
 
 cdef enum:
     PASS_MESSAGES = 64      # so few that the messages of a pass are in the nearest cache when they are taken
@@ -36,13 +34,6 @@ cdef class MessageQueue:
 
 cdef inline bint queue_has_room(MessageQueue queue) noexcept:
     return queue.count < queue.maximum and queue.bytes < queue.bytes_limit
-
-
-cdef inline size_t bytes_of(object message) noexcept:
-    """Returns the bytes that a message takes, about; an event takes none."""
-    if not isinstance(message, Message):
-        return 0
-    return (<Message>message).length + (0 if (<Message>message).block is None else PyBytes_GET_SIZE((<Message>message).block))
 
 
 cdef inline object queued_at(MessageQueue queue, size_t place):

@@ -105,6 +105,13 @@ cdef inline bint make_spare(Message message) noexcept:
     return True
 
 
+cdef inline size_t bytes_of(object message) noexcept:
+    """Returns the bytes that what waits in a queue takes, about; an event takes none."""
+    if not isinstance(message, Message):
+        return 0
+    return (<Message>message).length + (0 if (<Message>message).block is None else PyBytes_GET_SIZE((<Message>message).block))
+
+
 cdef inline Py_ssize_t message_bytes(Message message) noexcept:
     """Returns the length of the value and of all headers in bytes, as counters count it."""
     return (

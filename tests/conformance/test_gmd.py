@@ -77,6 +77,41 @@ def test_every_form_of_receiving_acknowledges(bus: Bus, form: type[Taker]) -> No
 
 
 @embedded
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_an_event_queue_of_a_receiver_without_a_name_gets_everything(bus: Bus, plain_first: bool) -> None:
+    """Its messages were taken for messages that the source had deleted, counted as delivered, and not called back."""
+    queue = ipcbus.EventQueue()
+    got: dict[bool, list[bytes]] = {True: [], False: []}
+
+    def receiver(*, plain: bool) -> None:
+        def on_message(message: Message) -> None:
+            if message.type is MessageType.DATA:
+                got[plain].append(message.data)
+
+        named = {} if plain else {"gmd_name": "receiver", **MEMORY}
+        bus.context().receiver("t", on_message, event_queue=queue, **named)
+
+    receiver(plain=plain_first)
+    receiver(plain=not plain_first)
+    sending = source(bus)
+    expected(bus, sending, "receiver")
+    bus.joined(sending, 2)
+    messages = [body(number) for number in range(1, 101)]
+    for message in messages:
+        sending.send(message)
+    sending.flush()
+
+    def all_came() -> bool:
+        queue.dispatch(0.01)
+        return len(got[True]) == len(got[False]) == 100
+
+    bus.until(all_came, "all messages at both receivers")
+    assert got == {True: messages, False: messages}
+    acknowledged(bus, sending)
+    queue.close()
+
+
+@embedded
 def test_an_event_queue_acknowledges_after_the_dispatch(bus: Bus) -> None:
     got: list[int] = []
     queue = ipcbus.EventQueue()

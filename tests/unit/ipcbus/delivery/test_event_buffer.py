@@ -11,7 +11,7 @@ import pytest
 
 from ipcbus.delivery.event_buffer import EventBuffer
 from ipcbus.delivery.message_types import MessageType
-from ipcbus.delivery.received_message import Origin, event, whole_message
+from ipcbus.delivery.received_message import Origin, event, given_up, resent_message, whole_message
 from ipcbus.delivery.sink import Sink
 
 if TYPE_CHECKING:
@@ -194,12 +194,15 @@ def test_the_oldest_messages_give_their_bytes() -> None:
     put_bytes(stand, 10, 250)
     stand.put(LOSS)
     assert (stand.event_buffer.dropped, stand.sink.dropped, len(stand.event_buffer)) == (3, 3, 9)
+    headers = whole_message(ORIGIN, b"", 10, 10, 0, 0, None, bytes(900))
+    stand.event_buffer.put(stand.sink, headers)
+    assert stand.event_buffer.dropped == 11  # headers count
     put_bytes(stand, 11, 5000)  # nothing else stays
     put_bytes(stand, 12, 0)
     put_bytes(stand, 13, 1000)
     stand.balanced()
     stand.event_buffer.call_back(-1)
-    assert (stand.got, stand.event_buffer.dropped) == ([LOSS, 12, 13], 12)
+    assert (stand.got, stand.event_buffer.dropped) == ([LOSS, 12, 13], 13)
 
 
 def test_events_take_no_room_from_messages() -> None:
@@ -306,6 +309,17 @@ def test_a_silent_sink_is_not_called_back() -> None:
     assert stand.event_buffer.call_back(-1) == 0
     assert (stand.got, stand.sink.dropped, len(stand.event_buffer)) == ([], 2, 0)
     stand.balanced()
+
+
+def test_a_guaranteed_message_of_a_receiver_without_a_name_is_called_back() -> None:
+    """It has no gate, which shows of a named receiver's message that its source has deleted it."""
+    stand = Stand()
+    stand.event_buffer.put(stand.sink, whole_message(ORIGIN, b"x", 5, 5, 0, 0, None, gmd_number=7))
+    stand.event_buffer.put(stand.sink, given_up(ORIGIN, 3, 5))
+    deleted = resent_message(ORIGIN, 8, 0, (6, 6), b"", b"x")
+    stand.event_buffer.put(stand.sink, deleted)
+    stand.event_buffer.call_back(-1)
+    assert stand.got == [5, MessageType.GMD_FAILURE]
 
 
 def test_an_exception_is_told_and_the_rest_goes_on() -> None:
