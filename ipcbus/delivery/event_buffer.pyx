@@ -126,7 +126,7 @@ cdef class EventBuffer(QuickStore):
                 self.arrivals += 1
                 self.messages.append(entry)
                 self.messages_waiting += 1
-                self.bytes_waiting += <uint64_t>length      # as `bytes_of` says: without headers
+                self.bytes_waiting += <uint64_t>length      # `bytes_of` it: it has no headers
                 is_kept = True
                 wakes = self.first_sleeper != NULL
         if wakes:

@@ -14,7 +14,7 @@ cdef class MessageQueue:
     cdef LeasedMessage in_place     # the message that waits in its place in the ring, for a lease; None without one
     cdef readonly bint leases       # the last message was taken by a lease: only one waits, in its place
     cdef size_t limit       # with as many it is full
-    cdef readonly size_t maximum    # with as many it is full now
+    cdef size_t maximum     # with as many it is full now
     cdef size_t bytes_limit # with messages of as many bytes it is full too
     cdef size_t bytes       # of the messages that wait
     cdef long pass_messages # most messages that a thread which waits for one reads at once

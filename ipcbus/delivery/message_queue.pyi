@@ -20,9 +20,6 @@ class MessageQueue:
     Every other thread that takes such a message gets one with bytes of its own.
     """
 
-    maximum: int
-    """With as many messages it is full now."""
-
     def __init__(self, limit: int = ..., bytes_limit: int = ...) -> None:
         """Makes an empty queue, which is full with `limit` messages; putting does not look at that.
 

@@ -105,16 +105,18 @@ cdef inline bint make_spare(Message message) noexcept:
     return True
 
 
+cdef inline Py_ssize_t value_and_headers(Message message) noexcept:
+    return message.length + (0 if message.block is None else PyBytes_GET_SIZE(message.block))
+
+
 cdef inline size_t bytes_of(object message) noexcept:
     """Returns the bytes that what waits in a queue takes, about; an event takes none."""
-    if not isinstance(message, Message):
-        return 0
-    return (<Message>message).length + (0 if (<Message>message).block is None else PyBytes_GET_SIZE((<Message>message).block))
+    return value_and_headers(<Message>message) if isinstance(message, Message) else 0
 
 
 cdef inline Py_ssize_t message_bytes(Message message) noexcept:
     """Returns the length of the value and of all headers in bytes, as counters count it."""
     return (
-        message.length + (0 if message.block is None else PyBytes_GET_SIZE(message.block))
+        value_and_headers(message)
         + REQUEST_HEADER_BYTES * (message.kind == KIND_REQUEST) + GUARANTEED_HEADER_BYTES * (message.gmd_number != 0)
     )

@@ -37,7 +37,7 @@ cdef inline uint64_t arrival_ticks(Arrival *arrival, Py_ssize_t length) noexcept
 cdef class QuickStore:
     """A compiled `EventStore`, which the message path asks without Python."""
     cdef readonly uint64_t maximum      # with fewer messages than this it has room
-    cdef readonly uint64_t bytes_maximum    # with fewer bytes of messages than this it has room
+    cdef uint64_t bytes_maximum         # with fewer bytes of messages than this it has room
     cdef uint64_t messages_waiting, bytes_waiting       # without events
 
     cdef bint has_no_room(self) except? True

@@ -16,6 +16,7 @@ from tests.kit.look import queued
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ipcbus import Source
     from tests.kit.forms import Taker
 
 LONG = 3 << 19
@@ -31,6 +32,22 @@ def bus(domain: str, request: pytest.FixtureRequest) -> Iterator[Bus]:
 
 def content(number: int, length: int) -> bytes:
     return np.random.default_rng(number).bytes(length)
+
+
+class Sender:
+    """Sends numbered long messages, without waiting."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.sent = source, 0
+
+    def send_more(self) -> bool:
+        """Sends the next message; returns whether there was room."""
+        try:
+            self.source.send(content(self.sent, LONG), flush=True, block=False)
+        except ipcbus.WouldBlock:
+            return False
+        self.sent += 1
+        return True
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -64,30 +81,20 @@ def test_a_slow_receiver_keeps_few_long_messages(bus: Bus) -> None:
     source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=4)
     receiver = bus.context("receiving").receiver("t", events=False, receive_queue_bytes_maximum=3 * LONG)
     bus.joined(source)
-    sent = 0
-
-    def send_more() -> bool:
-        nonlocal sent
-        try:
-            source.send(content(sent, LONG), flush=True, block=False)
-        except ipcbus.WouldBlock:
-            return False
-        sent += 1
-        return True
-
-    bus.until(lambda: not send_more() and queued(receiver) == 3, "a full ring behind a full queue")
+    sender = Sender(source)
+    bus.until(lambda: not sender.send_more() and queued(receiver) == 3, "a full ring behind a full queue")
     for _ in range(50):
         bus.turn()
-        assert not send_more()
+        assert not sender.send_more()
     assert queued(receiver) == 3
-    for number in range(sent):
+    for number in range(sender.sent):
         message = receiver.receive(30)
         assert message is not None
         assert message.data == content(number, LONG)
-    assert send_more()
+    assert sender.send_more()
     message = receiver.receive(30)
     assert message is not None
-    assert (message.data, receiver.lost) == (content(sent - 1, LONG), 0)
+    assert (message.data, receiver.lost) == (content(sender.sent - 1, LONG), 0)
 
 
 @pytest.mark.parametrize("policy", ["block", "drop_oldest"])
@@ -102,32 +109,21 @@ def test_an_event_queue_keeps_few_long_messages(bus: Bus, policy: Literal["block
 
     receiver = bus.context("receiving").receiver("t", on_data=on_data, event_queue=queue)
     bus.joined(source)
-    sent = 0
-
-    def send_more() -> bool:
-        nonlocal sent
-        if sent == 30:
-            return False
-        try:
-            source.send(content(sent, LONG), flush=True, block=False)
-        except ipcbus.WouldBlock:
-            return False
-        sent += 1
-        return True
-
+    sender = Sender(source)
     if policy == "block":
-        bus.until(lambda: not send_more() and queue.statistics().queued == 3, "a full ring behind a full queue")
+        bus.until(lambda: not sender.send_more() and queue.statistics().queued == 3, "a full ring behind a full queue")
         for _ in range(20):
             bus.turn()
-            assert not send_more()
+            assert not sender.send_more()
     else:
-        bus.until(lambda: not send_more() and sent == 30 and receiver.dropped == 27, "all but three messages dropped")
+        bus.until(lambda: sender.send_more() and sender.sent == 30, "room for all messages")
+        bus.until(lambda: receiver.dropped == 27, "all but three messages dropped")
     assert queue.statistics().queued == 3
 
     def all_came() -> bool:
         queue.dispatch(0)
-        return len(got) + receiver.dropped == sent
+        return len(got) + receiver.dropped == sender.sent
 
     bus.until(all_came, "the rest")
-    assert got == list(range(receiver.dropped, sent))
+    assert got == list(range(receiver.dropped, sender.sent))
     queue.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipcbus.config.option_values import Option, OptionValues
-from ipcbus.config.options.option_limits import MAX_COUNT, MAX_NAME
+from ipcbus.config.options.option_limits import MAX_COUNT, MAX_NAME, queue_bytes
 
 
 class EventQueueOptions(OptionValues, scope="event_queue"):
@@ -14,12 +14,8 @@ class EventQueueOptions(OptionValues, scope="event_queue"):
         maximum=MAX_NAME,
         meaning="Name of the queue in warnings and statistics; it need not be unique.",
     )
-    queue_bytes_maximum = Option(
-        default=2**30,
-        unit="bytes",
-        minimum=1,
-        maximum=2**40,
-        meaning="The queue is full too when the messages that wait have this many bytes; an empty queue takes any "
+    queue_bytes_maximum = queue_bytes(
+        "The queue is full too when the messages that wait have this many bytes; an empty queue takes any "
         "message. So callbacks that are slower than the sources do not fill the memory of the host with long messages. "
         "An addition to Ultra Messaging.",
     )

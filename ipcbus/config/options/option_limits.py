@@ -22,3 +22,8 @@ def interval(default: int, meaning: str, *, minimum: int = 1, special_zero: bool
     return Option(
         default=default, unit="ms", minimum=minimum, maximum=MAX_MS, special_zero=special_zero, meaning=meaning
     )
+
+
+def queue_bytes(meaning: str) -> Option[int]:
+    """Returns a row of the bytes of messages with which a queue is full."""
+    return Option(default=1024 * MIB, unit="bytes", minimum=1, maximum=MAX_WINDOW, meaning=meaning)

@@ -6,7 +6,7 @@ from ipcbus.config.option_values import Option, OptionValues
 from ipcbus.config.options.gmd_options import GmdReceiver
 from ipcbus.config.options.lbtrm_options import LbtrmReceiver
 from ipcbus.config.options.lbtru_options import LbtruReceiver
-from ipcbus.config.options.option_limits import MAX_COUNT, interval
+from ipcbus.config.options.option_limits import MAX_COUNT, interval, queue_bytes
 from ipcbus.config.options.recovery_options import RecoveryReceiver
 from ipcbus.config.options.resolver_options import ResolverReceiver
 from ipcbus.config.options.share_options import ShareReceiver
@@ -77,12 +77,8 @@ class ReceiverOptions(
         "added together, also above this limit: at most otr_message_caching_threshold of one topic, or where that does "
         "not limit them delivery_control_maximum_total_map_entries. An addition to Ultra Messaging.",
     )
-    receive_queue_bytes_maximum = Option(
-        default=2**30,
-        unit="bytes",
-        minimum=1,
-        maximum=2**40,
-        meaning="A pull receiver that buffers messages of this many bytes, headers included, leaves further ones in "
+    receive_queue_bytes_maximum = queue_bytes(
+        "A pull receiver that buffers messages of this many bytes, headers included, leaves further ones in "
         "the ring; an empty one takes any message. So a receiver that is slower than its source does not fill the "
         "memory of the host with long messages: a receiver-paced source waits in the end, and a source-paced one "
         "overtakes. An addition to Ultra Messaging.",
