@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ipcbus.delivery import timer_grid
+
 IN_ORDER, AS_IT_ARRIVES, RAW = 1, -1, 0
 
 
@@ -31,5 +33,9 @@ class DeliveryRules:
     waiting_max: int = 10_000
 
     def next_loss_check(self, now_ns: int) -> int:
-        """Returns when losses are to be looked for next: on a grid, so that one wake-up serves many timers."""
-        return (now_ns // self.loss_check_ns + 1) * self.loss_check_ns
+        """Returns when losses are to be looked for next, in ns of the monotonic clock."""
+        return timer_grid.next_ns(now_ns, self.loss_check_ns)
+
+    def may_check(self, next_check_ns: int, now_ns: int) -> bool:
+        """Returns whether losses that are to be looked for at `next_check_ns` may be looked for now."""
+        return self.loss_check_ns > 0 and now_ns >= next_check_ns - timer_grid.lead_ns(self.loss_check_ns)

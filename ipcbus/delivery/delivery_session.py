@@ -314,8 +314,8 @@ class DeliverySession:
         self.demux.show_tally()
 
     def due(self, now_ns: int) -> list[RecoveringController]:
-        """Returns the topics whose loss check is due."""
-        return [each for each in self.topics() if each.rules.loss_check_ns and now_ns >= each.next_check_ns]
+        """Returns the topics whose loss check is due, or may come early."""
+        return [each for each in self.topics() if each.rules.may_check(each.next_check_ns, now_ns)]
 
     # ------------------------------------------------------------------ calls of the demux and the controllers
 

@@ -30,6 +30,7 @@ cdef class Pump:
     cdef public uint64_t last_guest     # ident of the thread of the application that drove last, or 0
     cdef uint64_t due_ticks             # when Python has to run a turn
     cdef uint64_t timer_ticks           # when a sleep has to end
+    cdef uint64_t early_ticks           # when timers may run early in a context that is awake
     cdef int epoll_fd, bell_fd, kick_fd # what a sleep waits for; -1 where only Python sleeps
     cdef object arm                     # shows the other sides of control channels whether this context sleeps
     cdef object answer                  # handles what a sleep has heard besides messages

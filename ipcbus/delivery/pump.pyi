@@ -117,8 +117,11 @@ class Pump:
     def ns_since_guest(self) -> int:
         """Returns the time in ns since a thread of the application drove last."""
 
-    def set_timer(self, delay_ns: int, look_delay_ns: int = ...) -> None:
-        """Sends turns to Python after the shorter of two delays in ns; the second one does not end a sleep."""
+    def set_timer(self, delay_ns: int, look_delay_ns: int = ..., early_delay_ns: int = ...) -> None:
+        """Sends turns to Python after the shortest of three delays in ns; only the first one ends a sleep.
+
+        The second one holds until a sleep has looked at the descriptors.
+        """
 
     def sleep_on(
         self,

@@ -158,10 +158,12 @@ cdef class Pump:
     def ns_since_guest(self):
         return <uint64_t>(<double>(read_ticks(clock_kind()) - _atomics.load_relaxed64(&self.guest_ticks)) * ns_per_tick())
 
-    def set_timer(self, uint64_t delay_ns, uint64_t look_delay_ns=<uint64_t>-1):
+    def set_timer(self, uint64_t delay_ns, uint64_t look_delay_ns=<uint64_t>-1, uint64_t early_delay_ns=<uint64_t>-1):
         cdef uint64_t now = read_ticks(clock_kind())
         # A product may exceed 64 bits; a year is as good as for ever.
         _atomics.store_relaxed64(&self.timer_ticks, now + <uint64_t>(min(<double>delay_ns, 3e16) / ns_per_tick()))
+        delay_ns = min(delay_ns, early_delay_ns)
+        _atomics.store_relaxed64(&self.early_ticks, now + <uint64_t>(min(<double>delay_ns, 3e16) / ns_per_tick()))
         delay_ns = min(delay_ns, look_delay_ns)
         _atomics.store_relaxed64(&self.due_ticks, now + <uint64_t>(min(<double>delay_ns, 3e16) / ns_per_tick()))
 
@@ -305,8 +307,7 @@ cdef class Pump:
                 if not self.kicked:     # a kick does not say when messages come
                     (self.network_linger if slice == self.network_slice else self.linger).slept(now - began_sleep)
             # No descriptor was readable, or it is answered: only the timers are due as before.
-            due = min(_atomics.load_relaxed64(&self.timer_ticks), now + <uint64_t>(SLICE_S / tick_s))
-            _atomics.store_relaxed64(&self.due_ticks, due)
+            _atomics.store_relaxed64(&self.due_ticks, min(_atomics.load_relaxed64(&self.early_ticks), now + <uint64_t>(SLICE_S / tick_s)))
 
     @cython.final
     cdef long fill_rows(self, Sink sink) except -1:
@@ -423,7 +424,7 @@ cdef class Pump:
     cdef int answer_heard(self) except -1:
         cdef char heard[DOORBELL_BYTES]
         cdef ssize_t length = 0, i
-        cdef bint rare = self.readable
+        cdef bint readable = self.readable, rare = readable
         if self.kicked:
             self.kick_waits = False
             read(self.kick_fd, heard, 8)
@@ -433,7 +434,6 @@ cdef class Pump:
             length = max(0, read(self.bell_fd, heard, DOORBELL_BYTES))
             for i in range(length):
                 rare = rare or heard[i] != c"d"     # doorbell.DATA
-        readable = self.readable
         self.rung = self.kicked = self.readable = False
         if rare:
             self.answer(heard[:length], readable)

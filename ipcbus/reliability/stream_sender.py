@@ -208,12 +208,10 @@ class StreamSender(SessionSender):
 
     def sent(self, packets: list[bytes], now_ns: int) -> None:
         """Takes the DATA packets with the numbers from `lead` on, which were sent to all clients."""
-        before = self._bytes
-        for number, packet in enumerate(packets, self.lead):
-            self._held[number] = packet
-            self._bytes += len(packet)
+        self._held.update(enumerate(packets, self.lead))
         self.lead += len(packets)
-        size = self._bytes - before
+        size = sum(map(len, packets))
+        self._bytes += size
         self._held_bytes += size
         self._trim()
         self.counts.msgs_sent += len(packets)

@@ -139,7 +139,7 @@ class EventLoop(DriverLock):
     def _set_timer(self, now: int) -> None:
         """Sets when compiled turns return to Python."""
         look_ns = self._read_network_at_ns if self._network_fd >= 0 else FOREVER_NS
-        self.pump.set_timer(max(0, self._next_timer_ns - now), max(0, look_ns - now))
+        self.pump.set_timer(*(max(0, at_ns - now) for at_ns in (self._next_timer_ns, look_ns, self._work.early_ns)))
 
     # ------------------------------------------------------------------ driving
 
@@ -331,7 +331,8 @@ class EventLoop(DriverLock):
     def _rest(self, now: int, seconds: float) -> OwnRest:
         """Returns a rest of some seconds; of more, if a look at locks can stand for the timers that are due then."""
         if self.network_is_busy:
-            return self._rests.network(self.pump, seconds, self._network_fd, self._work.first_fetch())
+            early_s = (self._work.early_ns - now) / 1e9
+            return self._rests.network(self.pump, seconds, early_s, self._network_fd, self._work.first_fetch())
         if self._network_fd >= 0 or not self._fenced:
             self._lives = None
         elif self._lives is None:
@@ -418,7 +419,7 @@ class EventLoop(DriverLock):
         return 0 if self.pump.wants(HURRIED) else self._next_timer_ns
 
     def _housekeeping(self, now: int) -> None:
-        if now >= self._due():
+        if now >= min(self._due(), self._work.early_ns):
             self.pump.unwant(HURRIED)
             self._next_timer_ns = self._work.run_timers(now)
             self._lives = None

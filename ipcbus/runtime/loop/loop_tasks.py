@@ -26,6 +26,9 @@ class Lives(NamedTuple):
 class LoopTasks(Protocol):
     """The tasks of the driver besides reading rings."""
 
+    early_ns: int
+    """When `run_timers` would do something already, in ns of the monotonic clock: earlier than what is due."""
+
     def attend(self) -> bool:
         """Handles sessions that ended, broke, or wait for room; returns whether a session still waits."""
 

@@ -8,6 +8,7 @@ cdef class OwnRest:
     cdef object pump            # a weak reference
     cdef object epoll           # stays open meanwhile
     cdef int timeout_ms
+    cdef double early_s         # seconds after which it returns as soon as something has come
     cdef Linger linger          # decides whether to spin before the sleep; None never does
     cdef AnswerWait answers     # None: does not spin for answers
     cdef HeldLocks locks        # looked at during the sleep; None for no such looks

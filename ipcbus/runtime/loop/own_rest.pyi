@@ -33,7 +33,12 @@ class OwnRest:
     """Whether all that has come over the network was fetched, and delivered."""
 
     def __init__(
-        self, pump: Callable[[], Pump | None], epoll: select.epoll, seconds: float, linger: Linger | None = None
+        self,
+        pump: Callable[[], Pump | None],
+        epoll: select.epoll,
+        seconds: float,
+        linger: Linger | None = None,
+        early_s: float = 3_600_000,
     ) -> None:
         """Prepares a sleep.
 
@@ -43,6 +48,8 @@ class OwnRest:
             seconds: the longest sleep.
             linger: decides whether the thread looks at the descriptors for a moment before it sleeps; None never does.
                 After `await_answers`, whether it looks at the rings when an answer is likely to come soon.
+            early_s: seconds after which it does not go on to sleep once something has come, as timers may run early
+                (`timer_grid`).
         """
 
     def look_at(self, locks: HeldLocks, first_s: float, every_s: float) -> None:

@@ -61,9 +61,9 @@ cdef int in_ms(double seconds) noexcept:
 
 
 cdef class OwnRest:
-    def __init__(self, pump, epoll, double seconds, Linger linger=None):
+    def __init__(self, pump, epoll, double seconds, Linger linger=None, double early_s=LONGEST_MS):
         self.pump, self.epoll, self.linger = pump, epoll, linger
-        self.timeout_ms = in_ms(seconds)
+        self.timeout_ms, self.early_s = in_ms(seconds), early_s
 
     def look_at(self, HeldLocks locks not None, double first_s, double every_s):
         self.locks, self.look_ms, self.look_every_ms = locks, in_ms(first_s), in_ms(every_s)
@@ -87,6 +87,7 @@ cdef class OwnRest:
         cdef uint64_t slice = <uint64_t>(SLICE_NS * ticks_of_ms / 1e6), a_sleep = <uint64_t>(SLEEP_NS * ticks_of_ms / 1e6)
         cdef uint64_t until = read_ticks(clock_kind()) + slice, slept
         cdef uint64_t end = until - slice + <uint64_t>(<double>self.timeout_ms * ticks_of_ms)
+        cdef uint64_t early = until - slice + <uint64_t>(max(0, self.early_s) * 1000 * ticks_of_ms)
         self.handled = 0
         try:
             if self.answers is not None:
@@ -112,7 +113,7 @@ cdef class OwnRest:
                     # The next message may be as near, and a turn of Python takes longer than the way to it.
                     count = self.spin(fd, events) if self.linger is not None and self.handled and not self.leaves_network else 0
                 now = read_ticks(clock_kind())
-                if looked or not calm or not self.fetched or now >= min(end, until):
+                if looked or not calm or not self.fetched or now >= min(end, until, early):
                     break
                 # Nothing has come that Python has to handle: the thread sleeps on, as armed as before.
                 self.fetched = False

@@ -39,9 +39,11 @@ class Rests:
         self.answers = AnswerWait(kick_fd)
         """Learns from the sources of the context when they wake another one."""
 
-    def network(self, pump: Pump, seconds: float, network_fd: int, fetch: Callable[[], int] | None) -> OwnRest:
+    def network(
+        self, pump: Pump, seconds: float, early_s: float, network_fd: int, fetch: Callable[[], int] | None
+    ) -> OwnRest:
         """Returns a rest of a context with sessions over the network; the arguments are those of `OwnRest`."""
-        rest = OwnRest(weakref.ref(pump), self._epoll, seconds, self._network_linger)
+        rest = OwnRest(weakref.ref(pump), self._epoll, seconds, self._network_linger, early_s)
         rest.fetch_first(network_fd, fetch, self._others)
         return rest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ipcbus.delivery import spare_bytes
+from ipcbus.delivery import spare_bytes, timer_grid
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import sweep
 from ipcbus.runtime.loop.loop_tasks import Lives
@@ -66,6 +66,8 @@ class Timers:
             "sweep": SWEEP_NS,
         }
         self._next = dict.fromkeys(self._every, 0)
+        self.early_ns = 0
+        """When `run_timers` would do something already, in ns of the monotonic clock, see `timer_grid`."""
         self._notify_soon = True
         self._wakeups_due_ns = FOREVER_NS
         self._words_of = 0
@@ -141,11 +143,11 @@ class Timers:
 
     def _run_due(self, now_ns: int) -> int:
         now_ns = self._network.read_after_pause(now_ns)
-        for task, interval in self._every.items():
-            if now_ns >= self._next[task]:
-                # All tasks run on a common grid, so that a sleeping context wakes once for several of them.
-                self._next[task] = (now_ns // interval + 1) * interval
-                getattr(self, f"_do_{task}")()
+        due = [task for task, at_ns in self._next.items() if now_ns >= at_ns - timer_grid.lead_ns(self._every[task])]
+        for task in due:
+            self._next[task] = timer_grid.next_ns(now_ns, self._every[task])
+            getattr(self, f"_do_{task}")()
+        self.early_ns = min(at_ns - timer_grid.lead_ns(self._every[task]) for task, at_ns in self._next.items())
         look_in = self._sending_sessions.evict_due()
         if self._notify_soon or now_ns >= self._wakeups_due_ns:
             self._notify_soon = False
@@ -154,7 +156,7 @@ class Timers:
             self._event_loop.notify()
         flush_in = self._sending_sessions.flush_due()
         soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
-        soon.append(self._network.turn(now_ns))
+        soon.append(self._network.turn(now_ns, early=bool(due)))
         soon.append(self._serve_channels(now_ns))
         soon.append(self._sending_sessions.requests.turn(now_ns))
         soon += [self._wakeups_due_ns, self._sending_sessions.inform_due(now_ns), self._touch_sessions(now_ns)]

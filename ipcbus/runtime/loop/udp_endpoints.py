@@ -527,9 +527,9 @@ class UdpEndpoints:
     def _poll(self) -> list[tuple[int, int]]:
         return self._epoll.poll(0) if self._epoll is not None else []
 
-    def turn(self, now_ns: int) -> int:
-        """Does the work that is due; returns when to call again, in ns of the monotonic clock."""
-        if now_ns < self._due_ns and not self._hurried:
+    def turn(self, now_ns: int, *, early: bool = False) -> int:
+        """Does what is due, or what may come `early`; returns when to call again, in ns of the monotonic clock."""
+        if now_ns < self._due_ns and not (self._hurried or early):
             return self._due_ns
         # First: the work below, and any other thread, may call `hurry`; what is due is not known meanwhile.
         self._hurried, self._due_ns = False, FOREVER_NS

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+from ipcbus.delivery.timer_grid import LEAD_MAX_NS
 from ipcbus.runtime.error_mapping import as_ipcbus_error
 from ipcbus.runtime.loop.deferred_events import DeferredEvents
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from ringbuf.slots import Identity
 
 log = logging.getLogger("ipcbus")
-
 _SOON_NS = 5_000_000
 
 
@@ -436,16 +436,16 @@ class ReceivingSessions:
         """Finds losses without later messages; returns when to call again, in ns of the monotonic clock."""
         if self._event_loop.quiet:
             return FOREVER_NS
-        if now_ns >= self._losses_due_ns:
+        if now_ns >= self._losses_due_ns - LEAD_MAX_NS:
             self._deferred_events.deliver(filter(self._has, self.sessions()))
             self._losses_due_ns = FOREVER_NS  # before the checks: their callbacks may add topics
             if returned := self._failover.finish_returns(filter(self._has, self.sessions())):
                 for session in returned:
                     self.recoveries.switched(session)
                 self._event_loop.watch(self.sessions())
-            due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
-            due.append(self._failover.next_ns(now_ns))
-            self._losses_due_ns = min([self._losses_due_ns, *(at_ns for at_ns in due if at_ns is not None)])
+            checks = (session.check(now_ns) for session in filter(self._has, self.sessions()))
+            due = (*checks, self._failover.next_ns(now_ns), self._losses_due_ns)
+            self._losses_due_ns = min(at_ns for at_ns in due if at_ns is not None)
         return self._losses_due_ns
 
     def recover(self, now_ns: int) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipcbus.delivery import timer_grid
 from ipcbus.wire import wire_layout
 from ringbuf.layout import RING_HEADER
 from ringbuf.shared_words import SharedWords
@@ -42,8 +43,12 @@ class _StatsBlock:
 
     @property
     def due_ns(self) -> int:
-        """The time at which it may be written again: on a grid, so that one wake-up serves all timers of a context."""
-        return (self._shown_ns // INTERVAL_NS + 1) * INTERVAL_NS
+        """When it is to be written again, in ns of the monotonic clock."""
+        return timer_grid.next_ns(self._shown_ns, INTERVAL_NS)
+
+    def is_due(self, now_ns: int) -> bool:
+        """Returns whether it may be written now."""
+        return now_ns >= self.due_ns - timer_grid.lead_ns(INTERVAL_NS)
 
     def _begin(self, now_ns: int) -> None:
         self._shown_ns = now_ns

@@ -268,7 +268,7 @@ class UdpReceiver:
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again."""
         limited = self._limit_asks()
-        shows = now_ns >= self._stats_block.due_ns
+        shows = self._stats_block.is_due(now_ns)
         self.reliable_receiver.turn(now_ns, _EARLY_NS if shows else 0)
         self._write_to_ring(self.reliable_receiver.ready(now_ns), now_ns)
         self._tell_room(now_ns)

@@ -422,10 +422,9 @@ class UdpSender:
         if self.twin and not self.active and reliable_sender.changes == 0:
             return None  # a twin that never had a client shows nothing
         self._stats_block.limited(now_ns)
-        due_ns = self._stats_block.due_ns
-        self._stats_pending = now_ns < due_ns
+        self._stats_pending = not self._stats_block.is_due(now_ns)
         if self._stats_pending:
-            return due_ns
+            return self._stats_block.due_ns
         self._stats_block.show(self.session_socket, self.links.counters(), self.active, now_ns)
         # While datagrams are sent, the timer goes on, or the first one after each write would start it again.
         self._stats_pending = reliable_sender.lead != self._shown_lead

@@ -31,6 +31,7 @@ class Work:
 
     def __init__(self) -> None:
         self.every_ns = SECOND_NS
+        self.early_ns = FOREVER_NS
         self.timers_ran = threading.Semaphore(0)
         self.news_came = threading.Event()
         self.told = 0
@@ -129,6 +130,16 @@ def test_timers_run_when_they_are_due(event_loop: EventLoop, work: Work) -> None
     work.every_ns = 1_000_000
     event_loop.drive(5_000_000, once=False)
     assert work.timers_ran.acquire(timeout=0)
+    assert work.timers_ran.acquire(timeout=0)
+
+
+def test_timers_run_early_in_a_context_that_is_awake(event_loop: EventLoop, work: Work) -> None:
+    event_loop.poll()
+    assert work.timers_ran.acquire(timeout=0)
+    event_loop.poll()
+    assert not work.timers_ran.acquire(timeout=0)
+    work.early_ns = time.monotonic_ns()
+    event_loop.poll()
     assert work.timers_ran.acquire(timeout=0)
 
 

@@ -235,6 +235,17 @@ def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(woken: Wo
     assert (rest().take(), rest.fetched, len(calls)) == (4, False, 4)
 
 
+@pytest.mark.parametrize(("early_s", "sleeps"), [(0.0, 1), (LONG_S, 2)])
+def test_a_rest_ends_after_a_delivery_where_timers_may_run_early(woken: Woken, early_s: float, sleeps: int) -> None:
+    assert woken.pump.take()
+    came = iter((CAME, NOTHING_CAME, CAME, HAS_MORE))
+    woken.source.send(b"", flush=True)
+    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, None, early_s)
+    rest.fetch_first(woken.bell, lambda: next(came))
+    rest()
+    assert (rest.take(), len(list(came))) == (2, 4 - 2 * sleeps)
+
+
 @pytest.mark.parametrize("lingers", [False, True])
 def test_a_rest_ends_though_messages_come_without_end(woken: Woken, lingers: bool) -> None:
     assert woken.pump.take()

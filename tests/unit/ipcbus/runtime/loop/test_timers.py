@@ -88,6 +88,19 @@ def test_each_task_runs_on_the_grid_of_its_interval(context: Context) -> None:
     assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (3, 2)
 
 
+def test_tasks_run_early_in_a_turn_that_comes_shortly_before(context: Context) -> None:
+    context.run(1_010 * MS_NS)
+    assert context.timers.early_ns == 1_170 * MS_NS  # 30 ms before 1,200
+    assert context.run(1_169 * MS_NS) == 1_200 * MS_NS
+    assert context.receiving.check.call_count == 1
+    assert context.run(1_170 * MS_NS) == 1_500 * MS_NS
+    assert context.receiving.check.call_count == 2
+    # What the network has on the same grid comes with it.
+    assert [call.kwargs["early"] for call in context.network.turn.call_args_list] == [True, False, True]
+    context.run(1_470 * MS_NS)
+    assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (3, 2)
+
+
 def test_the_loop_watches_the_words_of_control_channels_when_they_change(context: Context) -> None:
     context.sending.control_channels.words.return_value = ["a"]
     context.receiving.channels.words.return_value = ["b"]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ipcbus.delivery.timer_grid import lead_ns
 from ipcbus.reliability.receiver_settings import ReceiverCounts
 from ipcbus.reliability.reliable_sender import ReliableSender
 from ipcbus.reliability.session_sender import SenderCounts, SenderSettings
@@ -96,11 +97,14 @@ def test_counters_and_values_of_the_moment() -> None:
 
 def test_it_is_due_on_a_grid_that_all_sessions_share() -> None:
     found = Shown()
-    for now_ns in (7, INTERVAL_NS - 1):
+    early_ns = INTERVAL_NS - lead_ns(INTERVAL_NS)
+    for now_ns in (7, early_ns - 1):
         found.show(now_ns)
         assert found.board.due_ns == INTERVAL_NS
-    found.show(INTERVAL_NS)
-    assert found.board.due_ns == 2 * INTERVAL_NS
+        assert (found.board.is_due(early_ns - 1), found.board.is_due(early_ns)) == (False, True)
+    for now_ns in (early_ns, INTERVAL_NS):
+        found.show(now_ns)
+        assert found.board.due_ns == 2 * INTERVAL_NS
 
 
 def test_clients_keep_their_lines() -> None:

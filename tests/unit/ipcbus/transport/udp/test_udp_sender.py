@@ -149,9 +149,15 @@ def test_acks_need_no_turn_and_everything_else_does(domain: str) -> None:
         channel.close()
 
 
+def stats_block() -> Mock:
+    board = Mock(due_ns=0)
+    board.is_due.side_effect = lambda now_ns: now_ns >= board.due_ns
+    return board
+
+
 def test_the_timer_of_the_statistics_goes_on_while_datagrams_are_sent(domain: str) -> None:
     sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
-    port, listener, board = Mock(direct=None, waits=False), Mock(), Mock(due_ns=0)
+    port, listener, board = Mock(direct=None, waits=False), Mock(), stats_block()
     channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(SESSION, 65_536, 4096, False, 1, 0, 0, ""))
     try:
         udp_sender = UdpSender(
@@ -182,7 +188,7 @@ def test_the_timer_of_the_statistics_goes_on_while_datagrams_are_sent(domain: st
 def test_slow_timers_wait_for_the_stats_block_while_datagrams_are_sent(domain: str) -> None:
     settings = SenderSettings(SendSettings(data_rate=0, sm_minimum=200_000_000))
     sender = ReliableSender(SESSION, settings, bytes(32), time.monotonic_ns(), multicast=False)
-    port, listener, board = Mock(direct=None, waits=False), Mock(), Mock(due_ns=0)
+    port, listener, board = Mock(direct=None, waits=False), Mock(), stats_block()
     channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(SESSION, 65_536, 4096, False, 1, 0, 0, ""))
     try:
         udp_sender = UdpSender(
