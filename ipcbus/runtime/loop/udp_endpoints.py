@@ -595,6 +595,6 @@ class UdpEndpoints:
     def abandon(self) -> None:
         """Closes the descriptors in the child of a fork."""
         for port in list(self._sockets.values()):
-            port.close()
+            port.abandon()
         if self._epoll is not None:
             self._epoll.close()

@@ -150,3 +150,7 @@ class StreamPort:
     def close(self) -> None:
         """Closes the socket."""
         self.socket.close()
+
+    def abandon(self) -> None:
+        """Closes descriptors only; for the child process after a fork."""
+        self.socket.abandon()

@@ -531,13 +531,23 @@ class StreamSocket:
         with self._lock:
             for connection in list(self._connections.values()):
                 self._drop(connection)
-            if self._listener is not None:
-                self._listener.close()
-            if self._spare is not None:
-                os.close(self._spare)
-                self._spare = None
-            self._epoll.close()
-            _open.discard(self)
+            self._close_others()
+
+    def abandon(self) -> None:
+        """Closes descriptors only, in the child of a fork, without the lock, which a thread of the parent may hold."""
+        for connection in self._connections.values():
+            connection.socket.close()
+        self._close_others()
+
+    def _close_others(self) -> None:
+        """Closes the descriptors that belong to no connection."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+        self._epoll.close()
+        _open.discard(self)
 
 
 def listening(

@@ -210,3 +210,6 @@ class SessionSocket:
     def close(self) -> None:
         """Closes the socket."""
         self.socket.close()
+
+    abandon = close
+    """Closes descriptors only; for the child process after a fork."""

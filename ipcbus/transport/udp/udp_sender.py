@@ -593,4 +593,4 @@ class UdpSender:
 
     def abandon(self) -> None:
         """Closes descriptors only; for the child process after a fork."""
-        self.session_socket.close()
+        self.session_socket.abandon()
