@@ -240,8 +240,11 @@ class SessionStats:
         uplink = self.uplink
         if uplink is None or not uplink.active or (slowest is not None and slowest.lag >= uplink.lag):
             return slowest
-        # What sends the session over UDP or TCP waits itself, for its slowest client.
-        return max((slot for slot in active if slot.layer != RING), key=lambda slot: slot.lag, default=slowest)
+        # What sends the session over UDP or TCP waits itself, for its slowest client. The lag of a client that is
+        # stopped is too small: what it has not read lies in its socket.
+        clients = [slot for slot in active if slot.layer != RING]
+        named = [slot for slot in clients if slot.context_id == uplink.slowest]
+        return max(named or clients, key=lambda slot: (slot.lag, slot.stopped), default=slowest)
 
     @property
     def held_up_by_rate(self) -> bool:

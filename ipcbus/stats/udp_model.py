@@ -26,7 +26,7 @@ class ReceptionStats:
     Attributes:
         state: `connecting`, `proving`, `joined`, `ending`, `ended` or `silent`; empty before the context has shown it.
         address: address and port of the source.
-        counters: counters of kind `reception`; at most 0.1 s old.
+        counters: counters of kind `reception`; at most 0.25 s old.
         per_second: growth of the counters a second.
     """
 
@@ -54,7 +54,8 @@ class UplinkStats:
         retransmit_rate: limit of the rate of retransmissions in bits a second; 0: no limit.
         limited_for_ns: how long datagrams have waited for the data rate until now; 0 if no datagram waits.
         lag: bytes that are published but not sent, because they wait for the data rate.
-        counters: counters of kind `uplink`; at most 0.1 s old, and empty before a context has received over UDP.
+        slowest: the id of the context for whose room it waits, when it last showed that; 0 when it does not wait.
+        counters: counters of kind `uplink`; at most 0.25 s old, and empty before a context has received over UDP.
         per_second: growth of the counters a second.
         limited: share of the time, 0 to 1, in which datagrams waited for the data rate; None without an earlier
             snapshot.
@@ -68,6 +69,7 @@ class UplinkStats:
     retransmit_rate: int
     limited_for_ns: int
     lag: int
+    slowest: int
     counters: Counters
     per_second: Rates = field(default_factory=lambda: NO_RATES)
     limited: float | None = None

@@ -340,6 +340,7 @@ UPLINK_BOARD = struct(
         ("retransmit_rate", "<u8", 32),
         ("limited_since", "<u8", 40),
         ("source_paced", "<u4", 48),
+        ("slowest", "<u8", 56),
         *_words(
             CACHE_LINE,
             *("num_clients", "clients_silent", "clients_refused", "clients_evicted", "lead", "trail", "txw_msgs"),

@@ -117,6 +117,7 @@ class SenderStatsBlock(_StatsBlock):
                 "retransmit_rate": sender.settings.sending.retransmit_rate,
                 "rate_limited_ns": self._limited_ns,
                 "limited_since": self._limited_since_ns,
+                "slowest": slowest.context_id if (slowest := sender.slowest) is not None else 0,
             }
         )
         self._show_clients(sender.clients)

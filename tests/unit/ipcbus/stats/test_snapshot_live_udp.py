@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ipcbus
 from ipcbus import stats
-from tests.kit.bus import LBTIPC, LBTRU, Bus
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTRU, Bus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,6 +151,32 @@ def test_the_data_rate_is_said_to_hold_a_session_up(domain: str) -> None:
         assert session.uplink.data_rate == 1_000_000
         assert session.uplink.counters["rctlr_data_msgs"] >= 1
         assert session.uplink.lag > 0
+    finally:
+        bus.close()
+
+
+@pytest.mark.parametrize("transport", ["lbtru", "lbttcp"])
+def test_the_receiver_that_does_not_receive_is_said_to_hold_a_session_up(domain: str, transport: str) -> None:
+    bus = Bus(domain, LBTRU, "sequential")
+    try:
+        source = bus.source("t", bus.context("writer"), transport=transport)
+        readers = [bus.context(name, mode="embedded") for name in ("fast", "slow")]
+        held = threading.Event()
+        bus.receiver("t", lambda message: None, readers[0])
+        bus.receiver("t", lambda message: held.wait(GIVE_UP_S), readers[1])
+        bus.joined(source, 2)
+
+        def holder() -> str | None:
+            with pytest.raises(ipcbus.WouldBlock):
+                while True:
+                    source.send(b"x" * 1000, block=False)
+            found = session_of(bus, source).held_up_by
+            return None if found is None else found.context_name
+
+        bus.until(lambda: holder() == "slow", "the receiver that holds up")
+        for _ in range(20):
+            assert holder() in ("slow", None)
+        held.set()
     finally:
         bus.close()
 
