@@ -42,19 +42,21 @@ _ANSWERS_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """The times of a channel, in ns.
+    """The times of a channel, in ns, and the size of its frames.
 
     Attributes:
         first_timeout: the retransmission time-out before a round trip was measured.
         shortest_timeout: the shortest one.
         longest_timeout: the longest one, also after doubling.
         give_up: the channel breaks after this time without an answer, or without progress.
+        frame_bytes: most bytes of a frame that this side sends.
     """
 
     first_timeout: int = 100_000_000
     shortest_timeout: int = 10_000_000
     longest_timeout: int = 1_000_000_000
     give_up: int = 10_000_000_000
+    frame_bytes: int = FRAME_BYTES
 
 
 class Pace(Protocol):
@@ -126,7 +128,7 @@ class FrameWindow:
             pace: limits the frames that this side sends.
             counts: its counters, which it may share with other channels; None for its own.
         """
-        self.frame_max: int = FRAME_BYTES
+        self.frame_max = settings.frame_bytes
         self.over = ""
         """The reason why neither side can send any more; empty before. Frames that have come can still be taken."""
         self.epoch, self.peer_epoch = epoch, peer_epoch

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS, FRAME, FRAME_ACK, PASSED = range(1, 13)
 
@@ -105,8 +105,12 @@ CONNECT_BYTES: Final = HEAD.size + _SM.size
 """Size of a CONNECT: that of its answer, so that the answer to a forged sender is not longer than the question."""
 CONTROL_BYTES: Final = 1400
 """Most bytes of a packet other than DATA, so that networks need not split it, even when it is sealed."""
+LONG_CONTROL_BYTES: Final = 16_384
+"""Most bytes of a FRAME over TCP and between two processes of one host, where no network splits it."""
 FRAME_BYTES: Final = CONTROL_BYTES - HEAD.size - _FRAME.size
 """Most bytes of a frame of a control channel."""
+LONG_FRAME_BYTES: Final = LONG_CONTROL_BYTES - HEAD.size - _FRAME.size
+"""As `FRAME_BYTES`, over TCP and between two processes of one host."""
 NAME_BYTES: Final = 31
 """Most bytes of a context's name."""
 PAGE_TOPICS: Final = 256
@@ -312,7 +316,7 @@ def parse(packet: bytes | memoryview) -> Packet | None:
         return None
     if kind == DATA:
         return _parse_data(packet)
-    if len(packet) > CONTROL_BYTES:
+    if len(packet) > (LONG_CONTROL_BYTES if kind == FRAME else CONTROL_BYTES):
         return None
     rest = memoryview(packet)[HEAD.size :]
     if kind == SM:

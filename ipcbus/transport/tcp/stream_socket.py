@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
-import ipaddress
 import itertools
 import os
 import select
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.errors import TransportError
 from ipcbus.transport.tcp.inflow import READ_BYTES, Inflow
 from ipcbus.transport.udp.datagram_socket import DatagramCounts
+from ipcbus.transport.udp.network_interface import is_loopback
 from ipcbus.transport.udp.ports import bind_first, new_socket
 
 if TYPE_CHECKING:
@@ -588,4 +588,4 @@ def listening(
 
 def _is_local(peer: str, own: str) -> bool:
     """Returns whether a connection between these addresses does not leave the host."""
-    return peer == own or ipaddress.ip_address(peer.partition("%")[0]).is_loopback
+    return peer == own or is_loopback(peer)

@@ -24,9 +24,10 @@ from ipcbus.transport.transport_kinds import evict_after_ms
 from ipcbus.transport.udp import network_interface
 from ipcbus.transport.udp.ports import Ports
 from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
+from ipcbus.transport.udp.udp_link import frame_settings
 from ipcbus.wire.datagram_topics import topics_of
 from ipcbus.wire.seal_format import SEAL_BYTES
-from ipcbus.wire.udp_packets import CONTROL_BYTES, DATA_HEADER
+from ipcbus.wire.udp_packets import DATA_HEADER, LONG_CONTROL_BYTES
 from ipcbus.wire.wire_layout import TRANSPORT_LBTTCP
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class TcpPlan:
             group=None,
             twin=twin,
             return_timeout_ns=self.settings.clients.activity_timeout,
+            frames=frame_settings(""),
         )
 
 
@@ -136,7 +138,7 @@ def plan_tcp(context: ContextOptions, source: SourceOptions) -> TcpPlan:
         source.transport_tcp_interface,
         _ports(context, source),
         StreamOptions(
-            frame_max=CONTROL_BYTES + SEAL_BYTES,
+            frame_max=LONG_CONTROL_BYTES + SEAL_BYTES,
             connections_max=clients_max + _SPARE_CONNECTIONS,
             send_buffer=source.transport_tcp_sender_socket_buffer,
             nodelay=source.transport_tcp_nodelay,

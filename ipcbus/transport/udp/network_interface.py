@@ -27,6 +27,14 @@ class Interface:
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
 
+def is_loopback(text: str) -> bool:
+    """Returns whether an address, a network or a name means the loopback interface, which no other host reaches."""
+    try:
+        return ipaddress.ip_address(text.partition("%")[0]).is_loopback
+    except ValueError:  # a network or a name
+        return text in ("lo", "127.0.0.0/8")
+
+
 def find(text: str, option: str) -> Interface:
     """Returns the interface that an option means.
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.recovery.frame_window import FrameAcceptor, FrameCounts, FrameSettings, FrameWindow
+from ipcbus.transport.udp.network_interface import is_loopback
 from ipcbus.wire import udp_packets
-from ipcbus.wire.udp_packets import ENDED
+from ipcbus.wire.udp_packets import ENDED, FRAME_BYTES, LONG_FRAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sized
@@ -28,6 +29,16 @@ LINKS_MAX: Final = 256
 _UNSENT_MAX: Final = 64
 _KEPT_MAX: Final = 1024
 """Most links of which a session knows how many frames have come."""
+
+
+def frame_settings(host: str) -> FrameSettings:
+    """Returns the settings of the channels of a session: long frames where no network splits their packets.
+
+    Args:
+        host: the address of the other side, or the interface of this one; empty over TCP, where the system makes the
+            packets.
+    """
+    return FrameSettings(frame_bytes=LONG_FRAME_BYTES if not host or is_loopback(host) else FRAME_BYTES)
 
 
 class UdpLink:
@@ -127,7 +138,7 @@ class SenderLinks:
             session_id: the session's id.
             random: draws epochs.
             pace: limits the frames of all links together.
-            settings: the times of a channel.
+            settings: the times of a channel, and the size of its frames.
         """
         self._session_id, self._random, self._pace = session_id, random, pace
         self._settings = settings or FrameSettings()
@@ -270,7 +281,7 @@ class ReceiverEnd:
         Args:
             session_id: the session's id.
             random: draws epochs.
-            settings: the times of a channel.
+            settings: the times of a channel, and the size of its frames.
         """
         self._session_id, self._random = session_id, random
         self._settings = settings or FrameSettings()

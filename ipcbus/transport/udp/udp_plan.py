@@ -28,6 +28,7 @@ from ipcbus.transport.udp.loss_injection import from_environment
 from ipcbus.transport.udp.ports import Ports
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
+from ipcbus.transport.udp.udp_link import frame_settings
 from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire.datagram_topics import topics_of
 from ipcbus.wire.udp_packets import DATA_BODY
@@ -88,7 +89,7 @@ class UdpPlan:
     @property
     def on_loopback(self) -> bool:
         """Whether its packets stay on this host."""
-        return _is_loopback(self.interface)
+        return network_interface.is_loopback(self.interface)
 
     def open(self, seal: Seal | None, tls: Tls | None, on_unused: Callable[[SessionSocket], object]) -> SessionSocket:
         """Makes the socket.
@@ -159,6 +160,7 @@ class UdpPlan:
             group=session_socket.socket.peer(self.group, self.group_port) if self.group else None,
             twin=twin,
             return_timeout_ns=self.settings.clients.activity_timeout,
+            frames=frame_settings(self.interface),
         )
 
 
@@ -208,9 +210,9 @@ def plan_udp(
         _settings(
             of_context,
             of_source,
-            loopback=_is_loopback(interface),
+            loopback=network_interface.is_loopback(interface),
             twin=twin,
-            congestion_control=control == "on" or (control == "auto" and not _is_loopback(interface)),
+            congestion_control=control == "on" or (control == "auto" and not network_interface.is_loopback(interface)),
             receiver_paced=receiver_paced,
             evict_after=evict_after_ms(source) * MS if receiver_paced else 0,
             follows=(source.transport_lbtrm_follows, source.transport_lbtrm_follows_tag) if is_group else (SLOWEST, ""),
@@ -288,13 +290,6 @@ def _numbers(values: OptionValues, kind: Kind) -> dict[str, int]:
 
 def _is_at(host: str, address: Hashable) -> bool:
     return isinstance(address, tuple) and address[0] == host
-
-
-def _is_loopback(interface: str) -> bool:
-    try:
-        return ipaddress.ip_address(interface).is_loopback
-    except ValueError:  # a network or a name
-        return interface in ("lo", "127.0.0.0/8")
 
 
 def receiver_settings(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:

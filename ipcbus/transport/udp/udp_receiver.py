@@ -14,7 +14,7 @@ from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 from ipcbus.transport.udp.datagram_relay import DatagramFetcher, relay
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.stats_blocks import INTERVAL_NS, ReceiverStatsBlock
-from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink, counters
+from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink, counters, frame_settings
 from ipcbus.wire.udp_packets import CHARGE, DATA, DATA_HEADER, FRAME
 from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, RECEPTION_BOARD
 from ringbuf.channel import OwnedChannel, Shape
@@ -131,7 +131,8 @@ class UdpReceiver:
         self._stats_block = ReceiverStatsBlock(channel.ring, advert.over_network, address, self._receiver)
         self.layer = TRANSPORT_NAMES[advert.over_network]
         self._on_leave, self._on_mark, self._on_due = on_leave, on_mark, on_due
-        self._link_end = ReceiverEnd(advert.session_id, random)
+        frames = frame_settings(address[0] if isinstance(self._receiver, ReliableReceiver) else "")
+        self._link_end = ReceiverEnd(advert.session_id, random, frames)
         self._link_due_ns: int | None = None
         self.on_links: Callable[[], object] = lambda: None
         """Called when the link was opened or broken, or has frames or room."""

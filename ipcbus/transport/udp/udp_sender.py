@@ -29,7 +29,7 @@ from ringbuf.slots import Identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-    from ipcbus.recovery.frame_window import FrameWindow
+    from ipcbus.recovery.frame_window import FrameSettings, FrameWindow
     from ipcbus.reliability.clients import Client
     from ipcbus.reliability.stream_sender import StreamSender
     from ipcbus.transport.tcp.outflow import RecordStream
@@ -103,6 +103,7 @@ class UdpSender:
         group: Address | None,
         twin: bool,
         return_timeout_ns: int,
+        frames: FrameSettings | None = None,
     ) -> None:
         """Takes the last slot of the session; a twin begins to read at `start`, others at once.
 
@@ -117,6 +118,7 @@ class UdpSender:
             twin: whether it reads the ring only while it has clients.
             return_timeout_ns: how long datagrams are kept for a receiver that was evicted and has not registered;
                 after the end, also for a client that is silent.
+            frames: the settings of the control channels; None for the defaults.
         """
         self.session_socket, self.group, self.twin = session_socket, group, twin
         self._reliable_sender = reliable_sender
@@ -141,7 +143,7 @@ class UdpSender:
         self._local_contexts: set[int] = set()
         """The ids of receiving contexts of this host: it is known whether they live."""
         self._changes = 0
-        self.links = SenderLinks(reliable_sender.session_id, SystemRandom(), reliable_sender.retransmit_limiter)
+        self.links = SenderLinks(reliable_sender.session_id, SystemRandom(), reliable_sender.retransmit_limiter, frames)
         """The control channels of the clients."""
         self.on_links: Callable[[], object] = lambda: None
         """Called when a client came or went, or a link was opened or broken, or has frames or room.
