@@ -7,6 +7,7 @@ argument or configuration; 130 ended by Ctrl-C; 143 ended by SIGTERM.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -174,6 +175,9 @@ def _open_missing() -> None:
 def main() -> None:
     """Runs the `ipcbus` command; the entry point of the console script."""
     _open_missing()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A character that the encoding of the terminal does not have, such as half of a pair, ends no command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if COMPLETE_VARIABLE in os.environ:
         from ipcbus_tools.completion.shell_completion import answer
 

@@ -66,4 +66,4 @@ class SignalHandler:
     def wait(self, seconds: float) -> None:
         """Waits this many seconds; inside `interruptible` a signal ends the wait."""
         if seconds > 0:
-            self._never.wait(seconds)
+            self._never.wait(min(seconds, threading.TIMEOUT_MAX))

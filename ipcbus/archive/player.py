@@ -210,7 +210,7 @@ class Player:
                 early = begin + (due[0] - first_ns) / speed - time.monotonic()
                 if early > _SLEEP_MIN_S:
                     self._flush()
-                    self._stopped.wait(early)
+                    self._stopped.wait(min(early, threading.TIMEOUT_MAX))
             if self._stopped.is_set():
                 return
             self._send(due)

@@ -10,6 +10,7 @@ from ipcbus.gmd import journal_records, sender_notes
 from ipcbus.gmd.acknowledgement_file import NAME as ACKNOWLEDGED
 from ipcbus.gmd.acknowledgement_file import read_streams
 from ipcbus.gmd.area_identity import LOCK, gmd_errors, read_identity
+from ipcbus.gmd.area_identity import NAME as IDENTITY
 from ipcbus.gmd.delivery_terms import DeliveryTerms
 from ipcbus.gmd.expected_names import ExpectedNames
 from ipcbus.gmd.journal_recovery import Recovery, incarnation_of, recover
@@ -56,9 +57,7 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
         GmdError: there is no area, or the system refuses.
     """
     with gmd_errors():
-        names = files.names(folder)
-        if not names:
-            raise GmdError(f"{folder}: there is no GMD area; 'ipcbus gmd list' shows the areas")
+        names = require_area(files, folder)
         faults: list[tuple[str, int, int, str]] = []
         identity = streams = recovery = None
         try:
@@ -78,6 +77,19 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
             faults += [(str(each.path), each.offset, each.length, each.text) for each in recovery.faults]
         size = sum(_size(files, folder / name) for name in names)
         return Inspected(folder, identity, files.holder(folder / LOCK) or "", size, recovery, streams, faults)
+
+
+def require_area(files: Files, folder: Path) -> list[str]:
+    """Returns the names of the files of an area.
+
+    Raises:
+        GmdError: the directory is not an area: none of the files of an area lies there.
+        OSError: the system refuses.
+    """
+    names = files.names(folder)
+    if not {IDENTITY, LOCK, ACKNOWLEDGED} & set(names) and not serials(names):
+        raise GmdError(f"{folder}: there is no GMD area; 'ipcbus gmd list' shows the areas")
+    return names
 
 
 def saved_messages(files: Files, found: Inspected, *, after: int = 0) -> Iterator[SavedMessage]:

@@ -8,7 +8,7 @@ from ipcbus.errors import GmdError
 from ipcbus.gmd import acknowledgement_file, area_opening
 from ipcbus.gmd.acknowledgement_file import FileReceiverArea
 from ipcbus.gmd.area_identity import gmd_errors, lock_area
-from ipcbus.gmd.area_inspection import inspect
+from ipcbus.gmd.area_inspection import inspect, require_area
 from ipcbus.gmd.file_area import FileArea
 
 if TYPE_CHECKING:
@@ -56,8 +56,10 @@ def purge_area(files: Files, folder: Path) -> None:
 
     Raises:
         GmdAreaLocked: a process uses it.
-        GmdError: the system refuses.
+        GmdError: there is no area, or the system refuses.
     """
+    with gmd_errors():
+        require_area(files, folder)
     lock = lock_area(files, folder)
     try:
         with gmd_errors():

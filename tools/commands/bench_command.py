@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 
 END = b"the end of the messages"
 """The message behind the last one of the throughput."""
+LONGEST = (1 << 31) - 1
+"""The longest message in bytes."""
 WAIT_S = 30.0
 """Seconds that each process waits for the other one at most."""
 
 
 @click.command("bench")
 @transport_option
-@click.option("--size", "length", metavar="BYTES", type=click.IntRange(1), default=64, help="Send BYTES a message.")
+@click.option(
+    "--size", "length", metavar="BYTES", type=click.IntRange(1, LONGEST), default=64, help="Send BYTES a message."
+)
 @click.option("--count", metavar="N", type=click.IntRange(1), default=200_000, help="Send N messages.")
 @click.option("--trips", metavar="N", type=click.IntRange(1), default=1000, help="Make N round trips.")
 @bus_options

@@ -88,6 +88,8 @@ def _listening(registry: CollectorRegistry, address: str, port: int) -> MetricsS
         return MetricsServer(registry, address, port)
     except socket.gaierror as error:
         raise Misuse(f"--address {address}: {error.strerror}; name an address of this host") from error
+    except UnicodeError as error:
+        raise Misuse(f"--address {address!r} is not the name of a host; name an address of this host") from error
     except OSError as error:
         raise Failure(
             f"cannot listen on {address} port {port}: {os.strerror(error.errno or 0)}; "

@@ -90,11 +90,13 @@ def _fixed(text: str) -> Callable[[Message], str]:
 
 
 def pretty(data: bytes) -> str:
-    """Returns JSON with a line for each value; other data as text."""
+    """Returns JSON with a line for each value, safe for a terminal; other data as text."""
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        text = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return visible(data)
+    # Still JSON: such characters stand only in strings.
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def data_of_fields(text: str) -> ShowData:
@@ -114,7 +116,10 @@ def data_of_fields(text: str) -> ShowData:
             f"--fields {text!r}: write NAME:LETTER with commas between, such as 'price:d,count:I,venue:4s', with the "
             "letters ? b B h H i I q Q e f d and Ns of Python's struct"
         )
-    layout = struct.Struct("<" + "".join(letter for _name, letter in fields))
+    try:
+        layout = struct.Struct("<" + "".join(letter for _name, letter in fields))
+    except struct.error as error:
+        raise Misuse(f"--fields {text!r}: {error}; give fewer bytes") from error
 
     def show(data: bytes) -> str:
         if len(data) != layout.size:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_STAMP_DIGITS = 19
+"""The most digits of a stamp, in ns since the epoch."""
 _CAPTURE = re.compile(rb"\d+ [{\[]")
 
 Line = tuple[int, str, bytes]
@@ -114,7 +116,7 @@ class FeedFile:
         fast = self._fast.match
         for number, line in enumerate(file, 1):
             stamp, _, payload = line.removesuffix(b"\n").partition(b" ")
-            if not payload or not stamp.isdigit():
+            if not payload or not stamp.isdigit() or len(stamp) > _STAMP_DIGITS:
                 if not line.strip():
                     continue
                 raise Failure(
@@ -128,7 +130,7 @@ class FeedFile:
     def _slow_topic(self, payload: bytes) -> str:
         try:
             content = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self._topic
         value = content.get(self._key) if isinstance(content, dict) else None
         return str(value) if isinstance(value, str | int) and str(value) else self._topic

@@ -84,6 +84,14 @@ def test_check_of_nothing(tmp_path: Path) -> None:
     assert run("check", str(path)).stdout == f"{path}: valid; options: none\n"
 
 
+def test_check_refuses_what_a_context_refuses(tmp_path: Path) -> None:
+    path = tmp_path / "bus.toml"
+    path.write_text('[source]\nmessage_max = 1000000\ntransport = "lbtru"\n')
+    result = run("check", str(path))
+    assert result.exit_code == 2
+    assert "leave message_max out" in result.stderr
+
+
 @pytest.mark.parametrize("text", ["source transprt lbtipc", "source transport udp"])
 def test_check_refuses(tmp_path: Path, text: str) -> None:
     path = tmp_path / "um.cfg"

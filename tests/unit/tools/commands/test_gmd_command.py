@@ -176,6 +176,19 @@ def test_a_missing_area_is_an_error(tmp_path: Path) -> None:
         assert "there is no GMD area" in result.output
 
 
+def test_a_directory_that_is_no_area_is_an_error_and_stays_as_it_is(area: Path, tmp_path: Path) -> None:
+    FileArea.open(Disk(), area, SENDER).close()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    for folder in (area.parent, other):
+        before = sorted(folder.rglob("*"))
+        for name in ("show", "verify", "repair", "purge"):
+            result = run(name, str(folder), *(["--yes"] if name == "purge" else []))
+            assert (result.exit_code, "there is no GMD area" in result.output) == (1, True), result.output
+        assert sorted(folder.rglob("*")) == before
+
+
 def test_a_tail_counts_what_is_acknowledged_between_its_looks(area: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = FileArea.open(Disk(), area, SENDER)
     acknowledged = iter([1, 0, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,13 @@ def test_json_has_a_line_for_each_value_and_other_data_is_text() -> None:
     assert pretty(b"[" * 100_000).startswith("[[")
 
 
+def test_json_does_nothing_to_the_terminal_and_stays_json() -> None:
+    odd = "\x9b31m\u202e\ud800\U000e0001"
+    shown = pretty(json.dumps([odd]).encode())
+    assert shown.replace("\n", "").isprintable()
+    assert json.loads(shown) == [odd]
+
+
 def test_fields_of_a_payload() -> None:
     show = data_of_fields("price:d, count:I,venue:4s")
     assert show(struct.pack("<dI4s", 191.25, 7, b"NY\x1b")) == r"price=191.25 count=7 venue=NY\x1b"
@@ -67,3 +75,8 @@ def test_fields_of_a_payload() -> None:
 def test_what_is_no_field_is_refused(text: str) -> None:
     with pytest.raises(Misuse, match=r"write NAME:LETTER"):
         data_of_fields(text)
+
+
+def test_a_field_that_is_too_long_is_refused() -> None:
+    with pytest.raises(Misuse, match="give fewer bytes"):
+        data_of_fields("a:99999999999999999999s")

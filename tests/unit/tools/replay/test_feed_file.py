@@ -83,11 +83,17 @@ def test_empty(tmp_path: Path) -> None:
     assert FeedFile(write(tmp_path / "f", b"")).survey().messages == 0
 
 
-@pytest.mark.parametrize("line", [b"no time stamp\n", b"12\n", b'x1 {"a":1}\n'])
+@pytest.mark.parametrize("line", [b"no time stamp\n", b"12\n", b'x1 {"a":1}\n', b"1" * 20 + b" {}\n"])
 def test_capture_with_another_line(tmp_path: Path, line: bytes) -> None:
     feed = FeedFile(write(tmp_path / "f", b'1 {"a":1}\n' + line))
     with pytest.raises(Failure, match="line 2: no '<ns> <JSON>'"):
         feed.survey()
+
+
+def test_a_line_nested_too_deeply_to_be_read_has_the_topic_of_lines_without_one(tmp_path: Path) -> None:
+    payload = b"[" * 200_000
+    feed = FeedFile(write(tmp_path / "f", b"1 {}\n2 " + payload + b"\n"), topic="log")
+    assert list(feed.lines()) == [(1, "log", b"{}"), (2, "log", payload)]
 
 
 def test_damaged_gzip(tmp_path: Path) -> None:
