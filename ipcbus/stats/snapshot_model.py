@@ -240,10 +240,10 @@ class SessionStats:
         uplink = self.uplink
         if uplink is None or not uplink.active or (slowest is not None and slowest.lag >= uplink.lag):
             return slowest
-        # What sends the session over UDP or TCP waits itself, for its slowest client. The lag of a client that is
-        # stopped is too small: what it has not read lies in its socket.
+        # What sends the session over UDP or TCP waits itself, for its slowest client. That one may have shown nothing
+        # for a while, neither that it has joined nor its lag: what it has not read lies in its socket.
         clients = [slot for slot in active if slot.layer != RING]
-        named = [slot for slot in clients if slot.context_id == uplink.slowest]
+        named = [slot for slot in self.receivers if slot.layer != RING and slot.context_id == uplink.slowest]
         return max(named or clients, key=lambda slot: (slot.lag, slot.stopped), default=slowest)
 
     @property

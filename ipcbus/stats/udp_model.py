@@ -54,11 +54,11 @@ class UplinkStats:
         retransmit_rate: limit of the rate of retransmissions in bits a second; 0: no limit.
         limited_for_ns: how long datagrams have waited for the data rate until now; 0 if no datagram waits.
         lag: bytes that are published but not sent, because they wait for the data rate.
-        slowest: the id of the context for whose room it waits, when it last showed that; 0 when it does not wait.
         counters: counters of kind `uplink`; at most 0.25 s old, and empty before a context has received over UDP.
         per_second: growth of the counters a second.
         limited: share of the time, 0 to 1, in which datagrams waited for the data rate; None without an earlier
             snapshot.
+        slowest: the id of the context for whose room it waits, when it last showed that; 0 when it does not wait.
     """
 
     source: str
@@ -69,7 +69,7 @@ class UplinkStats:
     retransmit_rate: int
     limited_for_ns: int
     lag: int
-    slowest: int
     counters: Counters
     per_second: Rates = field(default_factory=lambda: NO_RATES)
     limited: float | None = None
+    slowest: int = 0

@@ -132,8 +132,8 @@ def uplink_stats(advert: SessionAdvert, copy: UplinkCopy | None, lag: int, read_
         retransmit_rate=board.get("retransmit_rate", 0),
         limited_for_ns=max(0, read_ns - since) if since else 0,
         lag=lag,
-        slowest=board.get("slowest", 0),
         counters=MappingProxyType(counters.values(counters.UPLINK, board)) if board else NO_COUNTERS,
+        slowest=board.get("slowest", 0),
     )
 
 

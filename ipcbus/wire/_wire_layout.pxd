@@ -253,7 +253,8 @@ typedef struct {
     uint64_t retransmit_rate;
     uint64_t limited_since;
     uint32_t source_paced;
-    uint8_t pad_52[12];
+    uint8_t pad_52[4];
+    uint64_t slowest;
     uint64_t num_clients;
     uint64_t clients_silent;
     uint64_t clients_refused;
@@ -309,6 +310,7 @@ _Static_assert(offsetof(ipcbus_UplinkBoard, data_rate) == 24, "UplinkBoard.data_
 _Static_assert(offsetof(ipcbus_UplinkBoard, retransmit_rate) == 32, "UplinkBoard.retransmit_rate");
 _Static_assert(offsetof(ipcbus_UplinkBoard, limited_since) == 40, "UplinkBoard.limited_since");
 _Static_assert(offsetof(ipcbus_UplinkBoard, source_paced) == 48, "UplinkBoard.source_paced");
+_Static_assert(offsetof(ipcbus_UplinkBoard, slowest) == 56, "UplinkBoard.slowest");
 _Static_assert(offsetof(ipcbus_UplinkBoard, num_clients) == 64, "UplinkBoard.num_clients");
 _Static_assert(offsetof(ipcbus_UplinkBoard, clients_silent) == 72, "UplinkBoard.clients_silent");
 _Static_assert(offsetof(ipcbus_UplinkBoard, clients_refused) == 80, "UplinkBoard.clients_refused");
@@ -616,6 +618,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 576, "ReceptionBoard.r
         uint64_t retransmit_rate
         uint64_t limited_since
         uint32_t source_paced
+        uint64_t slowest
         uint64_t num_clients
         uint64_t clients_silent
         uint64_t clients_refused

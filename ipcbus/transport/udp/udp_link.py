@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.recovery.frame_window import FrameAcceptor, FrameCounts, FrameSettings, FrameWindow
 from ipcbus.transport.udp.network_interface import is_loopback
 from ipcbus.wire import udp_packets
+from ipcbus.wire.transport_names import TRANSPORT_LBTTCP
 from ipcbus.wire.udp_packets import ENDED, FRAME_BYTES, LONG_FRAME_BYTES
 
 if TYPE_CHECKING:
@@ -31,14 +32,15 @@ _KEPT_MAX: Final = 1024
 """Most links of which a session knows how many frames have come."""
 
 
-def frame_settings(host: str) -> FrameSettings:
+def frame_settings(transport: int, host: str = "") -> FrameSettings:
     """Returns the settings of the channels of a session: long frames where no network splits their packets.
 
     Args:
-        host: the address of the other side, or the interface of this one; empty over TCP, where the system makes the
-            packets.
+        transport: the number of the transport; over TCP the system makes the packets.
+        host: the address of the other side, or the interface of this one.
     """
-    return FrameSettings(frame_bytes=LONG_FRAME_BYTES if not host or is_loopback(host) else FRAME_BYTES)
+    is_long = transport == TRANSPORT_LBTTCP or is_loopback(host)
+    return FrameSettings(frame_bytes=LONG_FRAME_BYTES if is_long else FRAME_BYTES)
 
 
 class UdpLink:

@@ -131,8 +131,7 @@ class UdpReceiver:
         self._stats_block = ReceiverStatsBlock(channel.ring, advert.over_network, address, self._receiver)
         self.layer = TRANSPORT_NAMES[advert.over_network]
         self._on_leave, self._on_mark, self._on_due = on_leave, on_mark, on_due
-        frames = frame_settings(address[0] if isinstance(self._receiver, ReliableReceiver) else "")
-        self._link_end = ReceiverEnd(advert.session_id, random, frames)
+        self._link_end = ReceiverEnd(advert.session_id, random, frame_settings(advert.over_network, address[0]))
         self._link_due_ns: int | None = None
         self.on_links: Callable[[], object] = lambda: None
         """Called when the link was opened or broken, or has frames or room."""

@@ -409,9 +409,14 @@ def test_a_wait_spins_instead_of_a_sleep_after_a_short_one(
         words.store64(0, 0)
         return 1
 
+    def wake() -> None:
+        words.store64(0, 1)
+        os.write(sleeper.ringer, b"d")
+
     pump.look = look
-    while not sleeper.armed:  # on a busy machine the time of a turn may be over before it sleeps
-        assert pump.turn(0.001) == 0
+    while not sleeper.armed:  # on a busy machine the word may change before the turn sleeps
+        threading.Timer(0.001, wake).start()
+        assert pump.turn(None) == 1
     assert sleeper.armed == [True]
     threading.Timer(0.001, words.store64, (0, 1)).start()
     assert pump.turn(None) == 1

@@ -20,7 +20,7 @@ FACTS = {
         "continued_next",
     },  # lbm_msgs_sent and fragments_sent are reckoned from them
     "Slot": {"position", "context_id", "joined_ns", "channel"},
-    "UplinkBoard": {"version", "clients_max", "data_rate", "retransmit_rate", "limited_since"},
+    "UplinkBoard": {"version", "clients_max", "data_rate", "retransmit_rate", "limited_since", "slowest"},
     "ReceptionBoard": {"version"},
     "RegistryEntry": {"window", "since_ns", "context_id", "gmd_identity"},
     "RecorderEntry": {"since_ns", "shown_ns", "behind_ns"},  # the counter behind_ns is reckoned from both

@@ -150,7 +150,7 @@ def test_damage_is_no_error(board: bytes, at: int, own: bytes) -> None:
 
 def uplinked(at: int, limited_ns: int, *, since: int = 0, lag: int = 500, blocked_ns: int = 0) -> SessionStats:
     uplink = stats.UplinkStats(
-        *("LBT-RU:a:1:1", "LBT-RU", True, 9, 1000, 0, since, lag, 0),
+        *("LBT-RU:a:1:1", "LBT-RU", True, 9, 1000, 0, since, lag),
         counters=made.counters("uplink", rate_limited_ns=limited_ns, naks_rcved=at // SECOND * 7),
     )
     return made.session(at=at, slots=(made.slot(lag=100),), counts={"blocked_ns": blocked_ns}, uplink=uplink)
@@ -180,7 +180,7 @@ def test_a_reader_further_behind_than_the_uplink_holds_it_up() -> None:
 
 def test_the_slowest_client_holds_a_session_over_udp_up() -> None:
     uplink = stats.UplinkStats(
-        *("LBT-RU:a:1:1", "LBT-RU", True, 9, 1000, 0, 0, 500, 0), counters=made.counters("uplink", rate_limited_ns=0)
+        *("LBT-RU:a:1:1", "LBT-RU", True, 9, 1000, 0, 0, 500), counters=made.counters("uplink", rate_limited_ns=0)
     )
     slots = (made.slot(lag=100), made.slot(64, lag=5, layer="LBT-RU"), made.slot(65, lag=9, layer="LBT-RU"))
     session = dataclasses.replace(made.session(slots=slots, uplink=uplink), wait="blocked")

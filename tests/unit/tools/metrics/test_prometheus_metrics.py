@@ -84,7 +84,7 @@ def session(**fields: object) -> SessionStats:
         **{"pacing": "receiver_paced", "capacity": 1000, "datagram_max": 100, "slots_max": 20, "topics_max": 8},
         **{"tail": 510, "closed": False, "wait": "", "blocked_for_ns": 0, "counters": counts("session")},
         **{"sources": (SourceStats("t", 1, 1, counts("source")),), "receivers": (slot(),), "reason": ""},
-        **{"uplink": UplinkStats("LBT-RU:a:1:1", "LBT-RU", True, 9, 80, 0, 0, 0, 0, counts("uplink"))},
+        **{"uplink": UplinkStats("LBT-RU:a:1:1", "LBT-RU", True, 9, 80, 0, 0, 0, counts("uplink"))},
         **{"read_ns": 1, **fields},
     }
     return SessionStats(**given)  # type: ignore[arg-type]
