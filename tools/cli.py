@@ -175,7 +175,7 @@ def _open_missing() -> None:
 def main() -> None:
     """Runs the `ipcbus` command; the entry point of the console script."""
     _open_missing()
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # A character that the encoding of the terminal does not have, such as half of a pair, ends no command.
         sys.stdout.reconfigure(errors="backslashreplace")
     if COMPLETE_VARIABLE in os.environ:

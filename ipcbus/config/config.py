@@ -79,11 +79,15 @@ class Config:
             }
         )
         self._topics = read_topics(sections.get(KEY, ()), where)
-        _check_together(self._sections, where)
+        _check_rules(RULES, self._sections, where)
+        with_message_max(self._sections.get("source", {}), where)
         for each in self._topics:
             # All entries that match an exact name are known; a pattern is checked alone.
             fitting = self._fitting(each.name) if each.name else (each,)
-            _check_together(_merged(self._sections, fitting), each.inside(where))
+            merged = _merged(self._sections, fitting)
+            _check_rules(RULES, merged, each.inside(where))
+            if each.name:
+                with_message_max(merged.get("source", {}), each.inside(where))
 
     @classmethod
     def load(cls, config: ConfigLike) -> Config:
@@ -236,12 +240,6 @@ def _merged(sections: Sections, overrides: Iterable[TopicOverride]) -> Sections:
         for scope, section in each.sections.items():
             merged[scope] = {**merged.get(scope, {}), **section}
     return merged
-
-
-def _check_together(sections: Sections, where: str) -> None:
-    """Refuses values that are valid alone and invalid together, of all scopes."""
-    _check_rules(RULES, sections, where)
-    with_message_max(sections.get("source", {}))
 
 
 def _check_rules(rules: Iterable[Relation | TextRelation], sections: Sections, where: str = "") -> None:

@@ -79,17 +79,26 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
         return Inspected(folder, identity, files.holder(folder / LOCK) or "", size, recovery, streams, faults)
 
 
+def is_area(files: Files, folder: Path) -> bool:
+    """Returns whether one of the files of an area lies in a directory.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    names = files.names(folder)
+    return bool({IDENTITY, LOCK, ACKNOWLEDGED} & set(names) or serials(names))
+
+
 def require_area(files: Files, folder: Path) -> list[str]:
     """Returns the names of the files of an area.
 
     Raises:
-        GmdError: the directory is not an area: none of the files of an area lies there.
+        GmdError: the directory is not an area.
         OSError: the system refuses.
     """
-    names = files.names(folder)
-    if not {IDENTITY, LOCK, ACKNOWLEDGED} & set(names) and not serials(names):
+    if not is_area(files, folder):
         raise GmdError(f"{folder}: there is no GMD area; 'ipcbus gmd list' shows the areas")
-    return names
+    return files.names(folder)
 
 
 def saved_messages(files: Files, found: Inspected, *, after: int = 0) -> Iterator[SavedMessage]:

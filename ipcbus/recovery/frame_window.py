@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 64
 """Most frames that a side has sent without an acknowledgement, and most that it holds until they are taken."""
+LONG_WINDOW: Final = 16
+"""As `WINDOW`, of long frames."""
 _REORDERED: Final = 3
 """Frames that were sent later and have come, after which a frame counts as lost."""
 _FEWEST: Final = 4
@@ -49,7 +51,9 @@ class FrameSettings:
         shortest_timeout: the shortest one.
         longest_timeout: the longest one, also after doubling.
         give_up: the channel breaks after this time without an answer, or without progress.
-        frame_bytes: most bytes of a frame that this side sends.
+        frame_bytes: most bytes of a frame; both sides have the same number.
+        window: most frames as in `WINDOW`; both sides have the same number.
+        resends: whether frames are sent again; not so over a connection, which loses nothing while it exists.
     """
 
     first_timeout: int = 100_000_000
@@ -57,10 +61,16 @@ class FrameSettings:
     longest_timeout: int = 1_000_000_000
     give_up: int = 10_000_000_000
     frame_bytes: int = FRAME_BYTES
+    window: int = WINDOW
+    resends: bool = True
 
 
 class Pace(Protocol):
     """A limit of bytes a second (`reliability.rate_limiter.RateLimiter`)."""
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether there is no limit."""
 
     def take(self, size: int, now_ns: int) -> bool:
         """Takes `size` bytes from the budget; returns False, and takes nothing, when there are not enough."""
@@ -90,7 +100,7 @@ class FrameCounts:
         frames_retransmitted: frames that were sent again.
         frames_rcved: frames that came for the first time.
         frames_duplicate: frames that had come before.
-        frames_dropped: frames beyond the window.
+        frames_dropped: frames beyond the window, or too long.
         packets_dropped: packets of another channel, or that contradict themselves.
     """
 
@@ -128,7 +138,9 @@ class FrameWindow:
             pace: limits the frames that this side sends.
             counts: its counters, which it may share with other channels; None for its own.
         """
-        self.frame_max = settings.frame_bytes
+        self._window = settings.window
+        # A long frame could wait for ever for a whole budget of a limit.
+        self.frame_max = settings.frame_bytes if pace is None or pace.unlimited else FRAME_BYTES
         self.over = ""
         """The reason why neither side can send any more; empty before. Frames that have come can still be taken."""
         self.epoch, self.peer_epoch = epoch, peer_epoch
@@ -162,7 +174,7 @@ class FrameWindow:
         """Takes a frame to send; False when the window is full, and while the channel is not open or broken."""
         if not 0 < len(frame) <= self.frame_max:
             raise ValueError(f"a frame of {len(frame)} bytes, but the link takes 1 to {self.frame_max}")
-        self._wants_room = self.over == "" and (not self.peer_epoch or len(self._sent) >= WINDOW)
+        self._wants_room = self.over == "" and (not self.peer_epoch or len(self._sent) >= self._window)
         if self.over or self._wants_room:
             return False
         self._wakes |= not self._sent
@@ -175,7 +187,8 @@ class FrameWindow:
             return None
         self._taken += 1
         # A side that waits for room hears of it at once, others not each time.
-        if self._shown_limit - self._expected == 0 or self._taken + WINDOW - self._shown_limit >= WINDOW // 2:
+        unshown = self._taken + self._window - self._shown_limit
+        if self._shown_limit - self._expected == 0 or unshown >= self._window // 2:
             self._shows = True
         return self._ready.popleft()
 
@@ -209,7 +222,7 @@ class FrameWindow:
     @property
     def ready(self) -> bool:
         """Whether there is a frame to take, or room that the last `put` missed."""
-        has_room = self.peer_epoch != 0 and len(self._sent) <= WINDOW // 2
+        has_room = self.peer_epoch != 0 and len(self._sent) <= self._window // 2
         return bool(self._ready) or (self._wants_room and has_room)
 
     @property
@@ -249,7 +262,7 @@ class FrameWindow:
         number = packet.number
         if number < self._expected or number in self._held:
             self.counts.frames_duplicate += 1
-        elif number >= self._taken + WINDOW:
+        elif number >= self._taken + self._window or len(packet.frame) > self._settings.frame_bytes:
             self.counts.frames_dropped += 1
         else:
             self.counts.frames_rcved += 1
@@ -274,10 +287,10 @@ class FrameWindow:
         while self._sent and self._sent[0].arrived:
             self._sent.popleft()
             self._base += 1
-        limit = min(packet.limit, packet.next + WINDOW)
+        limit = min(packet.limit, packet.next + self._window)
         more, self._limit = limit > self._limit, max(limit, self._limit)
         if fresh:
-            self._allowed = min(WINDOW, self._allowed + fresh)
+            self._allowed = min(self._window, self._allowed + fresh)
             for each in self._on_the_way():
                 each.lost |= each.order + _REORDERED <= self._newest_arrived
         if fresh or more:
@@ -316,7 +329,7 @@ class FrameWindow:
             self._break("the other side has not answered in time")
         elif now_ns >= self._timer_ns:
             late = [each for each in self._on_the_way() if now_ns - each.sent_ns >= self._timeout]
-            if late:
+            if late and self._settings.resends:
                 for each in late:
                     each.lost = True
                 self._allowed = max(_FEWEST, self._allowed // 2)
@@ -377,14 +390,14 @@ class FrameWindow:
         if not self.peer_epoch:
             if self._asks:
                 self._asks = False
-                found.append(udp_packets.frame_ack(session_id, cookie, 0, self.epoch, (0, WINDOW, 0), ASKS))
+                found.append(udp_packets.frame_ack(session_id, cookie, 0, self.epoch, (0, self._window, 0), ASKS))
             return found
         self._wake(now_ns)
         for number, each in self._due(now_ns):
             found.append(udp_packets.frame(session_id, cookie, self.peer_epoch, self.epoch, number, each.frame))
         if self._shows:
             self._shows = False
-            self._shown_limit = self._taken + WINDOW
+            self._shown_limit = self._taken + self._window
             arrived = sum(1 << number - self._expected - 1 for number in self._held)
             place = (self._expected, self._shown_limit, arrived)
             flags = ASKS if self._asks else 0
@@ -495,7 +508,7 @@ class FrameAcceptor:
     def packets(self, session_id: int, cookie: int, now_ns: int) -> list[bytes]:
         """Returns, once, the packets to send now; see `FrameWindow`."""
         found = [
-            udp_packets.frame_ack(session_id, cookie, to, epoch, (0, WINDOW, 0), flags)
+            udp_packets.frame_ack(session_id, cookie, to, epoch, (0, self._settings.window, 0), flags)
             for to, epoch, flags in self._answers
         ]
         self._answers.clear()

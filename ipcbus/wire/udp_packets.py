@@ -106,11 +106,11 @@ CONNECT_BYTES: Final = HEAD.size + _SM.size
 CONTROL_BYTES: Final = 1400
 """Most bytes of a packet other than DATA, so that networks need not split it, even when it is sealed."""
 LONG_CONTROL_BYTES: Final = 16_384
-"""Most bytes of a FRAME over TCP and between two processes of one host, where no network splits it."""
+"""Most bytes of a FRAME between two processes of one host, where no network splits it."""
 FRAME_BYTES: Final = CONTROL_BYTES - HEAD.size - _FRAME.size
 """Most bytes of a frame of a control channel."""
 LONG_FRAME_BYTES: Final = LONG_CONTROL_BYTES - HEAD.size - _FRAME.size
-"""As `FRAME_BYTES`, over TCP and between two processes of one host."""
+"""As `FRAME_BYTES`, between two processes of one host."""
 NAME_BYTES: Final = 31
 """Most bytes of a context's name."""
 PAGE_TOPICS: Final = 256

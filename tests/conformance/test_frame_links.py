@@ -129,7 +129,7 @@ def test_the_longest_message_passes_a_small_link_while_the_other_way_is_used(lin
                 longs[index] += message == long
                 came += message == b"urgent"
     assert longs == [1, 1]
-    assert urgent >= came >= 100
+    assert urgent >= came >= 20
     assert [end.malformed for end in ends] == [0, 0]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ipcbus.recovery.frame_window import WINDOW
+from ipcbus.recovery.frame_window import LONG_WINDOW
 from tests.kit.bus import LBTRM, LBTRU, Bus, Kind
 from tests.kit.network import isolated_or_skip
 from tests.kit.udp_links import UdpEnds, leave_links, opened
@@ -80,7 +80,7 @@ def test_messages_go_on_beside_a_channel_whose_other_side_takes_nothing(bus: Bus
 
     bus.until(receive, "the message")
     assert here.broken == there.broken == ""
-    assert [here.link.window.counts.frames_sent, there.link.window.counts.frames_sent] == [WINDOW, WINDOW]
+    assert [here.link.window.counts.frames_sent, there.link.window.counts.frames_sent] == [LONG_WINDOW, LONG_WINDOW]
 
 
 def test_a_source_that_is_closed_breaks_the_link_and_the_next_one_has_another(bus: Bus) -> None:

@@ -58,13 +58,14 @@ def list_areas(directory: str | None, as_json: bool) -> None:
       ipcbus gmd list --directory /var/lib/orders --json | jq '.areas[] | {name, topic, pending}'
     """
     from ipcbus.gmd.area_folders import area_folders
-    from ipcbus.gmd.area_inspection import inspect
+    from ipcbus.gmd.area_inspection import inspect, is_area
     from ipcbus.storage.files import Disk
     from ipcbus_tools.render.gmd_output import AreaInfo, AreaList, show_list
 
     files = Disk()
     there = areas_directory(directory)
-    areas = tuple(AreaInfo.of(files, inspect(files, folder)) for folder in area_folders(files, there))
+    folders = [folder for folder in area_folders(files, there) if is_area(files, folder)]
+    areas = tuple(AreaInfo.of(files, inspect(files, folder)) for folder in folders)
     found = AreaList(str(there), areas)
     if as_json:
         print_json(found)

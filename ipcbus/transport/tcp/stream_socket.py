@@ -543,9 +543,10 @@ class StreamSocket:
         """Closes the descriptors that belong to no connection."""
         if self._listener is not None:
             self._listener.close()
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            with contextlib.suppress(OSError):  # in the child of a fork: a thread of the parent had just closed it
+                os.close(spare)
         self._epoll.close()
         _open.discard(self)
 

@@ -126,7 +126,7 @@ class TcpPlan:
             group=None,
             twin=twin,
             return_timeout_ns=self.settings.clients.activity_timeout,
-            frames=frame_settings(TRANSPORT_LBTTCP),
+            frames=frame_settings(TRANSPORT_LBTTCP, str(session_socket.socket.address[0])),
         )
 
 

@@ -10,11 +10,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.recovery.frame_window import FrameAcceptor, FrameCounts, FrameSettings, FrameWindow
+from ipcbus.recovery.frame_window import LONG_WINDOW, FrameAcceptor, FrameCounts, FrameSettings, FrameWindow
 from ipcbus.transport.udp.network_interface import is_loopback
 from ipcbus.wire import udp_packets
 from ipcbus.wire.transport_names import TRANSPORT_LBTTCP
-from ipcbus.wire.udp_packets import ENDED, FRAME_BYTES, LONG_FRAME_BYTES
+from ipcbus.wire.udp_packets import ENDED, LONG_FRAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sized
@@ -32,15 +32,15 @@ _KEPT_MAX: Final = 1024
 """Most links of which a session knows how many frames have come."""
 
 
-def frame_settings(transport: int, host: str = "") -> FrameSettings:
-    """Returns the settings of the channels of a session: long frames where no network splits their packets.
+def frame_settings(transport: int, host: str) -> FrameSettings:
+    """Returns the settings of the channels of a session, which both sides know: long frames within one host.
 
     Args:
-        transport: the number of the transport; over TCP the system makes the packets.
-        host: the address of the other side, or the interface of this one.
+        transport: the number of the transport.
+        host: the address of the source.
     """
-    is_long = transport == TRANSPORT_LBTTCP or is_loopback(host)
-    return FrameSettings(frame_bytes=LONG_FRAME_BYTES if is_long else FRAME_BYTES)
+    long = {"frame_bytes": LONG_FRAME_BYTES, "window": LONG_WINDOW} if is_loopback(host) else {}
+    return FrameSettings(resends=transport != TRANSPORT_LBTTCP, **long)
 
 
 class UdpLink:

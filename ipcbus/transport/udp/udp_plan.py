@@ -160,7 +160,7 @@ class UdpPlan:
             group=session_socket.socket.peer(self.group, self.group_port) if self.group else None,
             twin=twin,
             return_timeout_ns=self.settings.clients.activity_timeout,
-            frames=frame_settings(self.transport, self.interface),
+            frames=frame_settings(self.transport, str(session_socket.socket.address[0])),
         )
 
 

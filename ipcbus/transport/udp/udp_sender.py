@@ -429,7 +429,7 @@ class UdpSender:
             return self._stats_block.due_ns
         self._stats_block.show(self.session_socket, self.links.counters(), self.active, now_ns)
         # While datagrams are sent, the timer goes on, or the first one after each write would start it again.
-        self._stats_pending = reliable_sender.lead != self._shown_lead
+        self._stats_pending = reliable_sender.lead != self._shown_lead or reliable_sender.slowest is not None
         self._shown_lead = reliable_sender.lead
         return self._stats_block.due_ns if self._stats_pending else None
 

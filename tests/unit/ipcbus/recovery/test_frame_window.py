@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipcbus.recovery.frame_window import WINDOW, FrameAcceptor, FrameSettings, FrameWindow
+from ipcbus.recovery.frame_window import LONG_WINDOW, WINDOW, FrameAcceptor, FrameSettings, FrameWindow
 from ipcbus.reliability.rate_limiter import RateLimiter
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import ASKS, ENDED, Frame, FrameAck
@@ -29,10 +29,12 @@ def parsed(packets: list[bytes]) -> list[Packet]:
 class Pair:
     """Both sides, without delay."""
 
-    def __init__(self, pace: RateLimiter | None = None, *, joined: bool = True) -> None:
+    def __init__(
+        self, pace: RateLimiter | None = None, *, joined: bool = True, settings: FrameSettings = SETTINGS
+    ) -> None:
         self.now = 0
-        self.here = FrameWindow(SETTINGS, 5, 0)
-        self.acceptor = FrameAcceptor(SETTINGS, Random(1), pace)
+        self.here = FrameWindow(settings, 5, 0)
+        self.acceptor = FrameAcceptor(settings, Random(1), pace)
         if joined:
             self.exchange()
 
@@ -186,6 +188,42 @@ def test_a_frame_is_sent_again_at_the_time_out_which_follows_the_round_trip_and_
         if any(isinstance(packet, Frame) for packet in pair.up()):
             times.append((due - begun) // MS)
     assert times == [120, 360, 840, 1800]  # 40 ms and four deviations of 20 ms
+
+
+def test_over_a_connection_no_frame_is_sent_twice_however_late_its_acknowledgement_comes() -> None:
+    pair = Pair(settings=FrameSettings(resends=False, window=LONG_WINDOW))
+    while pair.here.put(b"x"):
+        pass
+    sent = pair.up()
+    assert len(sent) == pair.here.counts.frames_sent == LONG_WINDOW
+    while (due := pair.here.next_ns) is not None and due < 9 * SECOND:
+        pair.now = due
+        assert not [each for each in pair.up() if isinstance(each, Frame)]
+    for packet in sent:
+        pair.acceptor.receive(packet, pair.now)
+    while pair.there.take() is not None:
+        pass
+    pair.exchange()
+    assert (pair.here.acknowledged, pair.here.over) == (LONG_WINDOW, "")
+    pair.here.put(b"y")
+    pair.up()
+    pair.now += 10 * SECOND
+    pair.up()
+    assert "has not answered in time" in pair.here.over
+
+
+def test_a_frame_that_is_longer_than_the_session_has_them_is_dropped() -> None:
+    pair = Pair()
+    frame = udp_packets.parse(udp_packets.frame(SESSION, COOKIE, pair.there.epoch, 5, 0, b"x" * 5000))
+    assert isinstance(frame, Frame)
+    pair.acceptor.receive(frame, 0)
+    assert (pair.there.counts.frames_dropped, pair.there.take()) == (1, None)
+
+
+def test_frames_are_short_where_a_limit_paces_them() -> None:
+    settings = FrameSettings(frame_bytes=udp_packets.LONG_FRAME_BYTES)
+    sizes = [FrameWindow(settings, 5, 0, pace=RateLimiter(rate, 100 * MS)).frame_max for rate in (0, 1_000_000)]
+    assert sizes == [udp_packets.LONG_FRAME_BYTES, udp_packets.FRAME_BYTES]
 
 
 def test_a_side_that_gets_no_answer_breaks() -> None:

@@ -139,6 +139,16 @@ def test_frames(to: int, sender: int, number: int, content: bytes) -> None:
     assert udp_packets.parse(udp_packets.frame_ack(7, 9, to, sender, (number + 1, number, 0))) is None
 
 
+def test_frames_alone_may_be_long() -> None:
+    longest = udp_packets.frame(7, 9, 1, 2, 3, bytes(udp_packets.LONG_FRAME_BYTES))
+    assert len(longest) == udp_packets.LONG_CONTROL_BYTES
+    assert isinstance(udp_packets.parse(longest), udp_packets.Frame)
+    assert udp_packets.parse(longest + b"x") is None
+    one, two = (udp_packets.topics(7, 9, [(0, 0, 0)] * count)[0] for count in (1, 2))
+    assert udp_packets.parse(two) is not None
+    assert udp_packets.parse(one + (two[len(one) :]) * udp_packets.CONTROL_BYTES) is None
+
+
 def test_a_name_is_kept_as_far_as_it_can_be_shown() -> None:
     for name, told in (("md", "md"), ("\x1b[2J", "?[2J"), ("ä" * 20, "ä" * 15), ("\ud800", "?")):
         (packet,) = udp_packets.acks(7, 99, 5, (1, 2, name), 0, ())

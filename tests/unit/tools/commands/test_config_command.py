@@ -90,6 +90,7 @@ def test_check_refuses_what_a_context_refuses(tmp_path: Path) -> None:
     result = run("check", str(path))
     assert result.exit_code == 2
     assert "leave message_max out" in result.stderr
+    assert str(path) in result.stderr
 
 
 @pytest.mark.parametrize("text", ["source transprt lbtipc", "source transport udp"])

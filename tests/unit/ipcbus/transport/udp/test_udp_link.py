@@ -6,10 +6,12 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING
 
+from ipcbus.recovery.frame_window import LONG_WINDOW, WINDOW
 from ipcbus.reliability.clients import Client, State
 from ipcbus.reliability.rate_limiter import RateLimiter
-from ipcbus.transport.udp.udp_link import LINKS_MAX, ReceiverEnd, SenderLinks, UdpLink, counters
+from ipcbus.transport.udp.udp_link import LINKS_MAX, ReceiverEnd, SenderLinks, UdpLink, counters, frame_settings
 from ipcbus.wire import udp_packets
+from ipcbus.wire.transport_names import TRANSPORT_LBTRU, TRANSPORT_LBTTCP
 from ipcbus.wire.udp_packets import ENDED, Frame, FrameAck
 
 if TYPE_CHECKING:
@@ -68,6 +70,15 @@ class Scene:
         found = {each.context_id: each.window for each in self.links.opened}
         self.links.opened.clear()
         return found
+
+
+def test_frames_are_long_where_no_network_splits_them() -> None:
+    for host in ("127.0.0.1", "127.8.0.1", "::1"):
+        found = frame_settings(TRANSPORT_LBTRU, host)
+        assert (found.frame_bytes, found.window, found.resends) == (udp_packets.LONG_FRAME_BYTES, LONG_WINDOW, True)
+    for host in ("10.0.0.1", "fe80::1%eth0"):
+        found = frame_settings(TRANSPORT_LBTTCP, host)
+        assert (found.frame_bytes, found.window, found.resends) == (udp_packets.FRAME_BYTES, WINDOW, False)
 
 
 def test_each_client_has_a_link_of_its_own() -> None:
