@@ -227,7 +227,11 @@ def output() -> Console:
     """Returns the console on stdout; it is wide when stdout is not a terminal."""
     from rich.console import Console  # the import is slow, and output in JSON does not need it
 
-    return Console(width=None if sys.stdout.isatty() else max(_WIDE, shutil.get_terminal_size().columns))
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # the command group ends with the exit code for it; rich alone would with 1
+
+    return Output(width=None if sys.stdout.isatty() else max(_WIDE, shutil.get_terminal_size().columns))
 
 
 def notes() -> Console:

@@ -66,6 +66,8 @@ def average(domain: str, count: int) -> None:
 def main() -> None:
     """Starts the receiving process, and sends the trades to it."""
     trades = trades_of(Path(sys.argv[1])) if len(sys.argv) > 1 else made_up()
+    if not len(trades):
+        sys.exit(f"{sys.argv[1]} has no trades; give a capture of the trades of BTCUSDT, or no file")
     domain = f"market-data-{os.getpid()}"
     receiver = multiprocessing.get_context("spawn").Process(target=average, args=(domain, len(trades)))
     receiver.start()

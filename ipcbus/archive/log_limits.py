@@ -55,7 +55,8 @@ class Limits:
     def _check(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)
         if value is not None and not low <= value <= high:
-            raise ConfigError(f"{name} = {value!r}: give a number from {low:g} to {high:g}")
+            bound = "on" if high == math.inf else f"to {high}"
+            raise ConfigError(f"{name} = {value!r}: give a number from {low} {bound}")
 
     @property
     def cap_bytes(self) -> int | None:

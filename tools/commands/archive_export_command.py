@@ -108,6 +108,8 @@ def command(
         from ipcbus.archive.export import export
     except ImportError as error:
         raise Failure(str(error)) from error
+    if pattern and not topics:
+        raise Misuse("--pattern needs --topic: it says how to read each TOPIC")
     opened = Archive(archive)
     target = Path(to)
     chosen = cast("Form", form or (target.suffix[1:] if target.suffix in (".parquet", ".arrow") else "parquet"))

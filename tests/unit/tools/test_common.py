@@ -5,7 +5,19 @@ import time
 import click
 import pytest
 
-from ipcbus_tools.common import Failure, Misuse, age, as_size, as_time, duration, number, size, source_options, visible
+from ipcbus_tools.common import (
+    Failure,
+    Misuse,
+    age,
+    as_size,
+    as_time,
+    duration,
+    number,
+    output,
+    size,
+    source_options,
+    visible,
+)
 
 OPTION = click.Option(["--size"])
 CONTEXT = click.Context(click.Command("made"))
@@ -59,6 +71,11 @@ def test_visible_text_cannot_do_anything(data: bytes, text: str) -> None:
 def test_source_options() -> None:
     assert source_options(None) == {}
     assert source_options("lbtsmx") == {"transport": "lbtsmx"}
+
+
+def test_a_reader_that_has_gone_ends_tables_as_it_ends_lines() -> None:
+    with pytest.raises(BrokenPipeError):
+        output().on_broken_pipe()
 
 
 def test_failures_are_one_line() -> None:

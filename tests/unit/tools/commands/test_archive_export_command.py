@@ -117,3 +117,9 @@ def test_a_topic_that_the_archive_does_not_have_is_named(path: Path, tmp_path: P
         assert result.exit_code == 0, result.output
         assert "of the archive, but 'quotes." in result.stderr
     assert "note:" not in run(path, "--to", tmp_path / "all.parquet", "--topic", "quotes.a").stderr
+
+
+def test_a_pattern_without_a_topic_is_refused(tmp_path: Path) -> None:
+    result = run(tmp_path, "--to", tmp_path / "out", "--pattern")
+    assert result.exit_code == 2
+    assert "--pattern needs --topic" in result.output
