@@ -38,4 +38,4 @@ class DeliveryRules:
 
     def may_check(self, next_check_ns: int, now_ns: int) -> bool:
         """Returns whether losses that are to be looked for at `next_check_ns` may be looked for now."""
-        return self.loss_check_ns > 0 and now_ns >= next_check_ns - timer_grid.lead_ns(self.loss_check_ns)
+        return self.loss_check_ns > 0 and now_ns >= timer_grid.early_ns(next_check_ns, self.loss_check_ns)

@@ -15,6 +15,11 @@ def lead_ns(interval_ns: int) -> int:
     return min(interval_ns // _PARTS, LEAD_MAX_NS)
 
 
+def early_ns(due_ns: int, interval_ns: int) -> int:
+    """Returns from when on a timer may run that is due then, in ns of the monotonic clock."""
+    return due_ns - lead_ns(interval_ns)
+
+
 def next_ns(now_ns: int, interval_ns: int) -> int:
     """Returns when a timer that runs now is due again, in ns of the monotonic clock."""
     return ((now_ns + lead_ns(interval_ns)) // interval_ns + 1) * interval_ns

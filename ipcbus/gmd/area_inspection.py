@@ -19,7 +19,7 @@ from ipcbus.gmd.sender_area import SavedMessage
 from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from ipcbus.gmd.acknowledgement_file import State, Stream
@@ -79,14 +79,10 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
         return Inspected(folder, identity, files.holder(folder / LOCK) or "", size, recovery, streams, faults)
 
 
-def is_area(files: Files, folder: Path) -> bool:
-    """Returns whether one of the files of an area lies in a directory.
-
-    Raises:
-        OSError: the system refuses.
-    """
-    names = files.names(folder)
-    return bool({IDENTITY, LOCK, ACKNOWLEDGED} & set(names) or serials(names))
+def is_area(names: Iterable[str]) -> bool:
+    """Returns whether one of the files of an area is among the files of a directory."""
+    names = set(names)
+    return bool({IDENTITY, LOCK, ACKNOWLEDGED} & names or serials(names))
 
 
 def require_area(files: Files, folder: Path) -> list[str]:
@@ -96,9 +92,10 @@ def require_area(files: Files, folder: Path) -> list[str]:
         GmdError: the directory is not an area.
         OSError: the system refuses.
     """
-    if not is_area(files, folder):
+    names = files.names(folder)
+    if not is_area(names):
         raise GmdError(f"{folder}: there is no GMD area; 'ipcbus gmd list' shows the areas")
-    return files.names(folder)
+    return names
 
 
 def saved_messages(files: Files, found: Inspected, *, after: int = 0) -> Iterator[SavedMessage]:

@@ -64,7 +64,7 @@ def list_areas(directory: str | None, as_json: bool) -> None:
 
     files = Disk()
     there = areas_directory(directory)
-    folders = [folder for folder in area_folders(files, there) if is_area(files, folder)]
+    folders = [folder for folder in area_folders(files, there) if is_area(files.names(folder))]
     areas = tuple(AreaInfo.of(files, inspect(files, folder)) for folder in folders)
     found = AreaList(str(there), areas)
     if as_json:

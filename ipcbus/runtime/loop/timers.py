@@ -143,11 +143,11 @@ class Timers:
 
     def _run_due(self, now_ns: int) -> int:
         now_ns = self._network.read_after_pause(now_ns)
-        due = [task for task, at_ns in self._next.items() if now_ns >= at_ns - timer_grid.lead_ns(self._every[task])]
+        due = [task for task, at_ns in self._next.items() if now_ns >= timer_grid.early_ns(at_ns, self._every[task])]
         for task in due:
             self._next[task] = timer_grid.next_ns(now_ns, self._every[task])
             getattr(self, f"_do_{task}")()
-        self.early_ns = min(at_ns - timer_grid.lead_ns(self._every[task]) for task, at_ns in self._next.items())
+        self.early_ns = min(timer_grid.early_ns(at_ns, self._every[task]) for task, at_ns in self._next.items())
         look_in = self._sending_sessions.evict_due()
         if self._notify_soon or now_ns >= self._wakeups_due_ns:
             self._notify_soon = False

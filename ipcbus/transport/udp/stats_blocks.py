@@ -48,7 +48,7 @@ class _StatsBlock:
 
     def is_due(self, now_ns: int) -> bool:
         """Returns whether it may be written now."""
-        return now_ns >= self.due_ns - timer_grid.lead_ns(INTERVAL_NS)
+        return now_ns >= timer_grid.early_ns(self.due_ns, INTERVAL_NS)
 
     def _begin(self, now_ns: int) -> None:
         self._shown_ns = now_ns
