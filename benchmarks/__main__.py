@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks import groups, native, pages, peers, tables
+from benchmarks.tcp_rows import OTHERS
 from benchmarks.thread_rows import APPLIES, NEEDS_NO_LOCK
 from benchmarks.udp_rows import HAS_ZMQ, UDP, WITHOUT_ZMQ
 from ipcbus import ConfigError
@@ -132,7 +133,8 @@ def machine(program: str = "benchmarks") -> dict[str, str]:
         ),
         platform.processor(),
     )
-    packages = ("ipcbus", "numpy", "cython", *peers.INSTALLED)
+    zenoh = ["eclipse-zenoh"] if "zenoh" in OTHERS else []
+    packages = ("ipcbus", "numpy", "cython", *peers.INSTALLED, *zenoh)
     return {
         "cpu": f"{cpu}, {os.cpu_count()} processors",
         "system": f"{platform.system()} {platform.release()}",

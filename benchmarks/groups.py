@@ -55,10 +55,11 @@ MAIN: Final = [
 """What `python -m benchmarks` measures if it is asked for nothing else."""
 
 PEERS: Final = Group("peers", "Other buses, `receive()` or its like on both sides", PEER_ROWS, "")
+_OVER_TCP: Final = "to pyzmq or zenoh over TCP, whichever is better"
 BESIDE_PEERS: Final = [
     PEERS,
-    Group("tcp", "Over the network on loopback", TCP_RATES, "to pyzmq over TCP"),
-    Group("tcp-asleep", "Round trip over the network, both sides asleep", TCP_TRIPS, "to pyzmq over TCP"),
+    Group("tcp", "Over the network on loopback", TCP_RATES, _OVER_TCP),
+    Group("tcp-asleep", "Round trip over the network, both sides asleep", TCP_TRIPS, _OVER_TCP),
     Group("tcp-back-to-back", "Round trip over the network, back to back", TCP_BACK_TO_BACK, "to pyzmq over TCP"),
 ]
 """With `--peers`."""
@@ -96,7 +97,7 @@ def with_limits(rows: list[Row]) -> list[Row]:
     found: dict[str, Row] = {}
 
     def add(row: Row) -> None:
-        for name in (row.beside, row.also[0] if row.also else ""):
+        for name in (row.beside, row.or_beside, row.also[0] if row.also else ""):
             if name and name not in found:
                 add(BY_NAME[name])
         found[row.name] = row

@@ -35,6 +35,7 @@ class Row:
         is_ratio: whether budget and stretch are of the value divided by what stands beside it.
         at_least: with `is_ratio`, budget and stretch as values that are enough whatever stands beside.
         also: a second row, and how many times its value has to be reached for the budget.
+        or_beside: name of another row like `beside`; the value is divided by the better one of those measured.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Row:
     is_ratio: bool = False
     at_least: tuple[float, float] | None = None
     also: tuple[str, float] | None = None
+    or_beside: str = ""
 
 
 class Shared:

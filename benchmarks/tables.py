@@ -64,7 +64,8 @@ class Judged:
 def judge(row: Row, figures: Figures) -> Judged:
     """Compares a row with its goals."""
     value = _value(row.name, figures)
-    limit = _value(row.beside, figures)
+    limits = [limit for name in (row.beside, row.or_beside) if (limit := _value(name, figures)) is not None]
+    limit = (min if row.smaller_is_better else max)(limits, default=None)
     ratio = value / limit if value is not None and limit else None
     if row.budget is None or row.stretch is None or value is None:
         return Judged(value, ratio, "", "", "" if value is not None else "FAILED")

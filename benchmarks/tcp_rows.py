@@ -42,16 +42,34 @@ def _trip(one: Part, other: Part, **options: Any) -> Shared:  # noqa: ANN401
     )
 
 
+def _beside(what: str) -> tuple[str, str]:
+    """The names of the same rows of the others; those that are not installed have none."""
+    first, second = [f"{name}, tcp: {what}" if module in OTHERS else "" for module, name in _NAMES.items()]
+    return first, second
+
+
 def _rates() -> list[Row]:
     rows = []
     for size, length, messages in _SIZES:
         for receivers, more in ((1, ""), (2, ", two receivers")):
-            beside = f"pyzmq, tcp: {size}{more}" if "zmq" in OTHERS else ""
+            beside, or_beside = _beside(f"{size}{more}")
             for transport, options in _TRANSPORTS.items():
                 ours = _stream(over_tcp.send, over_tcp.count, messages, length, receivers, **options)
                 name = f"{transport}: {size}{more}"
                 budget = 1.5 if (transport, size, receivers) in _AHEAD else 1
-                rows.append(Row(name, "msg/s", budget, 1.5, False, ours.row("per_second"), beside, is_ratio=True))
+                rows.append(
+                    Row(
+                        name,
+                        "msg/s",
+                        budget,
+                        1.5,
+                        False,
+                        ours.row("per_second"),
+                        beside,
+                        is_ratio=True,
+                        or_beside=or_beside,
+                    )
+                )
                 if transport in _OVER_UDP:
                     rows.append(Row(f"{name}, sent again", "%", 1, None, True, ours.row("sent_again")))
             for module in OTHERS:
@@ -62,7 +80,7 @@ def _rates() -> list[Row]:
     return rows
 
 
-def _median_and_p99(name: str, shared: Shared, beside: str | None = None) -> list[Row]:
+def _median_and_p99(name: str, shared: Shared, beside: tuple[str, str] | None = None) -> list[Row]:
     """The two rows of a run; those of ipcbus name what stands beside them, or nothing where that is not installed."""
     rows = []
     for key, more in (("p50", ""), ("p99", ", p99")):
@@ -70,13 +88,14 @@ def _median_and_p99(name: str, shared: Shared, beside: str | None = None) -> lis
         if beside is None:
             rows.append(Row(f"{name}{more}", "ns", None, None, True, row))
         else:
-            rows.append(Row(f"{name}{more}", "ns", 1, 0.8, True, row, beside and f"{beside}{more}", is_ratio=True))
+            one, other = [each and f"{each}{more}" for each in beside]
+            rows.append(Row(f"{name}{more}", "ns", 1, 0.8, True, row, one, is_ratio=True, or_beside=other))
     return rows
 
 
 def _trips() -> list[Row]:
     receive: dict[str, Any] = {"default": True, "asleep": True, "form": "receive"}
-    beside = "pyzmq, tcp: round trip" if "zmq" in OTHERS else ""
+    beside = _beside("round trip")
     rows = []
     for transport, options in _TRANSPORTS.items():
         shared = _trip(asleep.trip_by_thread, asleep.echo_by_thread, **options)
@@ -94,7 +113,7 @@ def _back_to_back() -> list[Row]:
     rows = []
     for transport, options in _TRANSPORTS.items():
         shared = _trip(forms.trip, forms.echo, default=True, form="receive", **options)
-        rows += _median_and_p99(f"{transport}: receive(), back to back", shared, beside)
+        rows += _median_and_p99(f"{transport}: receive(), back to back", shared, (beside, ""))
     if beside:
         rows += _median_and_p99(beside, _trip(over_tcp.zmq_trip, over_tcp.zmq_echo, asleep=False))
     return rows

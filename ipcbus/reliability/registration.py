@@ -51,5 +51,5 @@ TABLE: Final = {
 }
 """The next state for each cause that matters in a state; others are ignored."""
 
-OVER: Final = frozenset({State.ENDED, State.SILENT})
+OVER: Final[tuple[State, ...]] = (State.ENDED, State.SILENT)
 """The final states."""

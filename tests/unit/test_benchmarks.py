@@ -44,6 +44,14 @@ def test_a_second_row_has_to_be_reached_too() -> None:
     assert judge(row, figures | {"pipe": measured(27)}).verdict == "MISSED"
 
 
+@pytest.mark.parametrize(("less", "ratio"), [(True, 1.5), (False, 0.75)])
+def test_the_ratio_is_to_the_better_of_two(less: bool, ratio: float) -> None:
+    row = a_row(budget=1, stretch=0.7, less=less, beside="one", or_beside="other", is_ratio=True)
+    found = judge(row, {"ours": measured(60), "one": measured(80), "other": measured(40)})
+    assert (found.ratio, found.verdict) == (ratio, "MISSED")
+    assert judge(row, {"ours": measured(60), "other": measured(80)}).ratio == 0.75  # the other is not installed
+
+
 def test_runs_on_near_processors_count_if_there_are_any() -> None:
     assert Figure([1, 5, 9], [False, True, True], []).value() == 7
     assert Figure([1, 5, 9], [False, False, False], []).value() == 5

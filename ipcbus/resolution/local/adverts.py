@@ -29,6 +29,10 @@ class SessionAdvert:
     endpoint: Endpoint | None = None
     """The endpoint of a session over UDP, or of the UDP twin of a session over a ring."""
 
+    def __hash__(self) -> int:
+        """Returns a hash of what tells almost all sessions apart; one of all fields takes long."""
+        return hash((self.session_id, self.context_id))
+
     @property
     def over_udp(self) -> bool:
         """Whether the session has no ring."""

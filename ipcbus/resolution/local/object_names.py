@@ -6,6 +6,7 @@ objects of a dead context can be found by their names alone.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 
@@ -47,6 +48,7 @@ def domain_tag(domain: str) -> str:
     return "+" + hashlib.blake2s(domain.encode(), digest_size=4).hexdigest()[:7]
 
 
+@functools.lru_cache(maxsize=64)
 def domain_prefix(domain: str) -> str:
     """Returns the prefix of all names of a domain."""
     return f"{PREFIX}{domain_tag(domain)}."

@@ -161,6 +161,10 @@ class EventLoop(DriverLock):
         """Returns how many messages the sessions that are watched have brought; for the driver only."""
         return sum(session.demux.messages for session in self._watched)
 
+    def has_input(self) -> bool:
+        """Returns whether a message waits that the next turn reads; for the driver only."""
+        return not self.quiet and (self._work.has_packets() or any(map(RingReader.ready, self._readers)))
+
     def _look(self) -> None:
         if self.pump.stuck and not self.quiet:
             self._work.look()
@@ -173,11 +177,7 @@ class EventLoop(DriverLock):
         self._read_network(rarely=now < self._read_network_at_ns)
         handled = self.pump.run(0, 0, True)
         self._housekeeping(now)
-        self._look()
-        handled += self._take_event_count()
-        if handled and (self._guests or self._work.has_waiters()):
-            self._delivered()
-        return handled
+        return self._finish_turn(handled, False)
 
     def poll_for(self, timeout_ns: int) -> int:
         """Polls for messages and watched words for a time, without sleeping, until some come; for the driver only.

@@ -54,7 +54,7 @@ class LoopTasks(Protocol):
         """Shows other contexts whether this one sleeps; returns whether no watched word has changed."""
 
     def run_timers(self, now_ns: int) -> int:
-        """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock."""
+        """Runs the tasks that are due, or some until a message comes; returns when the next one is due, in ns."""
 
     def lives(self, due_ns: int) -> Lives | None:
         """Returns what stands for the timers at `due_ns` while the context sleeps; None if they have to run then."""
@@ -64,6 +64,9 @@ class LoopTasks(Protocol):
 
     def read_first(self) -> bool:
         """Reads the session that was read last, and nothing else; returns whether that was all that has come."""
+
+    def has_packets(self) -> bool:
+        """Returns whether a socket has something to read."""
 
     def read_network(self) -> int:
         """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""

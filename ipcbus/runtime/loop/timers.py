@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.delivery import spare_bytes, timer_grid
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 SWEEP_NS = 5 * SECOND_NS
+_LIVENESS = ("receivers", "owners", "channels")
+"""The tasks that look for dead processes."""
 
 
 class NotifiedSource(Protocol):
@@ -59,20 +63,24 @@ class Timers:
         self._domain, self._context_id = domain, context_id
         self._sources = sources
         self._every = {
-            "liveness": options.liveness_check_interval * 1_000_000,
+            **dict.fromkeys(_LIVENESS, options.liveness_check_interval * 1_000_000),
             "scan": options.resolution_scan_interval * 1_000_000,
             "sources": options.resolution_scan_interval * 1_000_000,
             "clock": SECOND_NS,
             "sweep": SWEEP_NS,
         }
+        self._lead = {task: timer_grid.lead_ns(interval_ns) for task, interval_ns in self._every.items()}
         self._next = dict.fromkeys(self._every, 0)
+        self._steps: deque[Callable[[int], None]] = deque()
+        """What is still to be done in this round of the timers: a message that comes meanwhile is delivered first."""
+        self._serve_ns = self._losses_ns = FOREVER_NS
         self.early_ns = 0
         """When `run_timers` would do something already, in ns of the monotonic clock, see `timer_grid`."""
         self._notify_soon = True
         self._wakeups_due_ns = FOREVER_NS
         self._words_of = 0
         self._besides_ns = 0
-        """When a task other than `liveness` is due."""
+        """When a task other than those of `_LIVENESS` is due."""
         self.show_counters: Callable[[], None] = lambda: None
         """Shows counters of the context to other processes, once a second."""
 
@@ -94,6 +102,7 @@ class Timers:
         self._network = network
         self.first_fetch, self.read_first = network.first_fetch, network.read_first
         """Read the session that was read last."""
+        self.has_packets = network.has_packets
 
     def read_network(self) -> int:
         """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""
@@ -127,14 +136,18 @@ class Timers:
         self._waiters.delivered()
 
     def run_timers(self, now_ns: int) -> int:
-        """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock.
+        """Runs the tasks that are due, or as many of them as there is time for until a message comes, at least one.
 
         A signal may end it anywhere: all tasks are due again then.
+
+        Returns:
+            When the next one is due, in ns of the monotonic clock; 0 while tasks are left.
         """
         try:
             return self._run_due(now_ns)
         except BaseException as error:
             if not isinstance(error, Exception):
+                self._steps.clear()
                 self._next = dict.fromkeys(self._every, 0)
                 self._notify_soon = True
                 self._receiving_sessions.needs_reconcile = True
@@ -143,11 +156,37 @@ class Timers:
 
     def _run_due(self, now_ns: int) -> int:
         now_ns = self._network.read_after_pause(now_ns)
-        due = [task for task, at_ns in self._next.items() if now_ns >= timer_grid.early_ns(at_ns, self._every[task])]
-        for task in due:
-            self._next[task] = timer_grid.next_ns(now_ns, self._every[task])
-            getattr(self, f"_do_{task}")()
-        self.early_ns = min(timer_grid.early_ns(at_ns, self._every[task]) for task, at_ns in self._next.items())
+        steps = self._steps
+        if not steps:
+            self._plan(now_ns)
+        while True:
+            steps.popleft()(now_ns)
+            if not steps:
+                break
+            if self._event_loop.has_input():
+                self._turn_sources(now_ns)
+                return 0
+        self.early_ns = min([at_ns - self._lead[task] for task, at_ns in self._next.items()])
+        turned_ns = self._turn_sources(now_ns)
+        soon = (turned_ns, self._network.due_ns, self._wakeups_due_ns, self._serve_ns, self._losses_ns)
+        self._besides_ns = min(*[at_ns for task, at_ns in self._next.items() if task not in _LIVENESS], *soon)
+        return min(self._liveness_ns, self._besides_ns)
+
+    def _plan(self, now_ns: int) -> None:
+        """Fills `_steps` with what is due, or may come early beside it."""
+        due = [task for task, at_ns in self._next.items() if now_ns >= at_ns - self._lead[task]]
+        self._steps.extend([functools.partial(self._run_task, task) for task in due])
+        self._steps += (functools.partial(self._turn_network, bool(due)), self._serve, self._check_losses)
+
+    def _run_task(self, task: str, now_ns: int) -> None:
+        self._next[task] = timer_grid.next_ns(now_ns, self._every[task])
+        getattr(self, f"_do_{task}")()
+
+    def _turn_network(self, early: bool, now_ns: int) -> None:
+        self._steps.extendleft(reversed(self._network.steps(now_ns, early=early)))
+
+    def _turn_sources(self, now_ns: int) -> int:
+        """Sends what sources hold back, and notifies them; returns when to call again, in ns of the monotonic clock."""
         look_in = self._sending_sessions.evict_due()
         if self._notify_soon or now_ns >= self._wakeups_due_ns:
             self._notify_soon = False
@@ -155,19 +194,27 @@ class Timers:
             self._notify_sources(now_ns)
             self._event_loop.notify()
         flush_in = self._sending_sessions.flush_due()
-        soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
-        soon.append(self._network.turn(now_ns, early=bool(due)))
-        soon.append(self._serve_channels(now_ns))
-        soon.append(self._sending_sessions.requests.turn(now_ns))
-        soon += [self._wakeups_due_ns, self._sending_sessions.inform_due(now_ns), self._touch_sessions(now_ns)]
-        if not self._network.is_behind(now_ns):  # else the network is due soon
-            soon.append(self._receiving_sessions.check_losses(now_ns))
-        self._besides_ns = min(*(at for task, at in self._next.items() if task != "liveness"), *soon)
-        return min(self._next["liveness"], self._besides_ns)
+        return now_ns + min((wait for wait in (flush_in, look_in) if wait is not None), default=FOREVER_NS - now_ns)
+
+    def _serve(self, now_ns: int) -> None:
+        self._serve_ns = min(
+            self._serve_channels(now_ns),
+            self._sending_sessions.requests.turn(now_ns),
+            self._sending_sessions.inform_due(now_ns),
+            self._touch_sessions(now_ns),
+        )
+
+    def _check_losses(self, now_ns: int) -> None:
+        behind = self._network.is_behind(now_ns)  # then the network is due soon
+        self._losses_ns = FOREVER_NS if behind else self._receiving_sessions.check_losses(now_ns)
+
+    @property
+    def _liveness_ns(self) -> int:
+        return min([self._next[task] for task in _LIVENESS])
 
     def lives(self, due_ns: int) -> Lives | None:
-        """Returns the locks of all peers if only the task `liveness` is due then; None if one of them has no lock."""
-        if due_ns != self._next["liveness"] or self._besides_ns <= due_ns:
+        """Returns the locks of all peers if only `_LIVENESS` is due then; None if one of them has no lock."""
+        if due_ns != self._liveness_ns or self._besides_ns <= due_ns:
             return None
         locks = self._sending_sessions.receiver_locks()
         for session in self._receiving_sessions.sessions():
@@ -175,7 +222,7 @@ class Timers:
             if lock is None:
                 return None
             locks.append(lock)
-        return Lives(HeldLocks(locks), self._every["liveness"], self._besides_ns)
+        return Lives(HeldLocks(locks), self._every[_LIVENESS[0]], self._besides_ns)
 
     def look(self) -> None:
         """Handles the calls of receivers over control channels, if there are some."""
@@ -213,10 +260,14 @@ class Timers:
             if name != own:
                 ring_once(name, NEWS)
 
-    def _do_liveness(self) -> None:
+    def _do_receivers(self) -> None:
         if self._sending_sessions.reclaim():
             self._notify_soon = True
+
+    def _do_owners(self) -> None:
         self._receiving_sessions.check()
+
+    def _do_channels(self) -> None:
         self._sending_sessions.control_channels.check()
 
     def _do_scan(self) -> None:

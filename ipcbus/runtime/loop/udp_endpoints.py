@@ -18,16 +18,14 @@ from ipcbus.resolution.local.registry import lives
 from ipcbus.runtime.discovery.peers import Peers
 from ipcbus.runtime.discovery.topic_resolution import TopicResolution
 from ipcbus.runtime.loop.seals import Seals
+from ipcbus.runtime.loop.shared_ports import SharedPorts
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.weak_sets import members
-from ipcbus.transport.tcp.tcp_plan import receiver_port, stream_receiver_settings
+from ipcbus.transport.tcp.tcp_plan import receiver_port, stream_receiver_settings, tls_of
 from ipcbus.transport.tcp.tcp_receiver import TcpReceiver
 from ipcbus.transport.tcp.tcp_sender import TcpSender
-from ipcbus.transport.udp import datagram_socket, network_interface
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT
-from ipcbus.transport.udp.loss_injection import from_environment
-from ipcbus.transport.udp.session_socket import SessionSocket
-from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_settings
+from ipcbus.transport.udp.udp_plan import receiver_settings
 from ipcbus.transport.udp.udp_receiver import BACKLOG_BYTES, UdpReceiver
 from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire.wire_layout import TOPIC_BITS, TRANSPORT_LBTRM, TRANSPORT_LBTTCP
@@ -42,10 +40,8 @@ if TYPE_CHECKING:
     from ipcbus.resolution.source_string import Endpoint
     from ipcbus.runtime.loop.event_loop import EventLoop
     from ipcbus.transport.tcp.stream_port import StreamPort
-    from ipcbus.transport.tcp.tls import Tls
-    from ipcbus.transport.udp.datagram_socket import DatagramSocket
     from ipcbus.transport.udp.mmsg import Address
-    from ipcbus.transport.udp.session_socket import PacketHandler
+    from ipcbus.transport.udp.session_socket import PacketHandler, SessionSocket
     from ipcbus.transport.udp.udp_plan import Kind
     from ipcbus.transport.udp.udp_sender import UdpSenderListener
     from ringbuf.slots import Identity
@@ -91,17 +87,6 @@ def _take_acks(endpoints: weakref.ref[UdpEndpoints]) -> int:
     return found.take_acks() if found is not None else HAS_MORE
 
 
-def _tls(options: ContextOptions) -> Tls | None:
-    if options.use_tls:
-        # Here, because ssl takes 10 ms, and most contexts do without.
-        from ipcbus.transport.tcp.tls import Tls
-
-        return Tls(options)
-    if options.tls_certificate or options.tls_trusted_certificates:
-        log.warning("certificates for TLS are set, and use_tls is not: sessions over LBT-TCP go without TLS")
-    return None
-
-
 class UdpEndpoints:
     """The sending and receiving over UDP of a context. Everything runs on the driver, except where a text says not."""
 
@@ -143,7 +128,6 @@ class UdpEndpoints:
         """The sender over UDP that has got an answer last."""
         self._udp_senders: list[UdpSender] = []
         self._udp_receivers: list[UdpReceiver] = []
-        self._shared: dict[tuple[str, ...], SessionSocket] = {}
         self._local_numbers = itertools.count()
         self._due_ns = FOREVER_NS
         self._full_receiver: UdpReceiver | None = None
@@ -159,7 +143,8 @@ class UdpEndpoints:
             options.network_replay_window,
             encrypts=options.network_protection == "encrypt",
         )
-        self.tls = _tls(options)
+        self.tls = tls_of(options)
+        self._shared_ports = SharedPorts(options, self.seals.receiver, self._random, self._add_port, self.release)
         self.resolution = TopicResolution(
             domain,
             who,
@@ -239,8 +224,8 @@ class UdpEndpoints:
             return self._join_over_tcp(advert, endpoint, options, resume_at)
         # A context that only answers may know no group (`response_sessions`).
         kind: Kind = "lbtrm" if endpoint.group or advert.transport == TRANSPORT_LBTRM else "lbtru"
-        own = self._own_port(kind, endpoint.host, options)
-        ports = (own, self._group_port(endpoint.group, endpoint.group_port)) if endpoint.group else (own,)
+        own = self._shared_ports.own(kind, endpoint.host, options)
+        ports = (own, self._shared_ports.group(endpoint.group, endpoint.group_port)) if endpoint.group else (own,)
         address = own.socket.peer(endpoint.host, endpoint.port)
         return self._receive(UdpReceiver, advert, ports, address, receiver_settings(kind, options), resume_at)
 
@@ -310,44 +295,7 @@ class UdpEndpoints:
         self.hurry()
         return udp_receiver
 
-    def _own_port(self, kind: Kind, host: str, options: ReceiverOptions) -> SessionSocket:
-        """Returns the socket for unicast to this context."""
-        of_multicast = kind == "lbtrm"
-        option = "resolver_multicast_interface" if of_multicast else "transport_lbtru_interface"
-        text = self._options.resolver_multicast_interface if of_multicast else options.transport_lbtru_interface
-        key = (kind, text, "6" if ":" in host else "4")
-        if key not in self._shared:
-            if not text:
-                raise ConfigError(
-                    "multicast is off in this context: set resolver_multicast_interface (scope context) to an address "
-                    "of this host"
-                )
-            loss = from_environment(kind, "receiver", self._random)
-            buffers = receiver_buffers(kind, self._options)
-            ports = receiver_ports(kind, options)
-            self._share(
-                key,
-                datagram_socket.unicast(network_interface.find(text, option), ports, buffers, loss),
-            )
-        return self._shared[key]
-
-    def _group_port(self, group: str, port: int) -> SessionSocket:
-        key = (group, str(port))
-        if key not in self._shared:
-            interface = network_interface.find(
-                self._options.resolver_multicast_interface, "resolver_multicast_interface"
-            )
-            loss = from_environment("lbtrm", "receiver", self._random)
-            buffers = receiver_buffers("lbtrm", self._options)
-            self._share(key, datagram_socket.group_member(group, port, interface, buffers, loss))
-        return self._shared[key]
-
-    def _share(self, key: tuple[str, ...], socket: DatagramSocket) -> None:
-        def unused(port: SessionSocket) -> None:
-            self._shared.pop(key, None)
-            self.release(port)
-
-        self._shared[key] = port = SessionSocket(socket, self.seals.receiver, on_unused=unused)
+    def _add_port(self, port: SessionSocket) -> None:
         with self._lock:
             self._listen(port)
 
@@ -426,13 +374,11 @@ class UdpEndpoints:
         for addressee in addressees:
             if isinstance(addressee, UdpReceiver) and not addressee.needs_turn(now_ns):
                 continue
-            following = self._turn_of(addressee, now_ns)
-            if following is not None:
-                self._due_ns = min(self._due_ns, following)
+            self._due_by(self._turn_of(addressee, now_ns))
         full = self._full_receiver is not None or any(stream.socket.is_paused for stream in self._streams)
         self._event_loop.pump.room_awaited = full or any(each.awaits_room for each in self._udp_receivers)
         self._look_for_news()
-        return 0 if self._hurried else self._due_ns
+        return self.due_ns
 
     def read_after_pause(self, now_ns: int) -> int:
         """Reads the sockets if that was long ago, so that no packet that waits there counts as missing.
@@ -527,34 +473,56 @@ class UdpEndpoints:
     def _poll(self) -> list[tuple[int, int]]:
         return self._epoll.poll(0) if self._epoll is not None else []
 
+    @property
+    def due_ns(self) -> int:
+        """When `turn` is due, in ns of the monotonic clock."""
+        return 0 if self._hurried else self._due_ns
+
     def turn(self, now_ns: int, *, early: bool = False) -> int:
         """Does what is due, or what may come `early`; returns when to call again, in ns of the monotonic clock."""
+        for step in self.steps(now_ns, early=early):
+            step(now_ns)
+        return self.due_ns
+
+    def steps(self, now_ns: int, *, early: bool = False) -> list[Callable[[int], None]]:
+        """Returns what `turn` does, for a caller that goes on later; nothing where nothing is due."""
         if now_ns < self._due_ns and not (self._hurried or early):
-            return self._due_ns
-        # First: the work below, and any other thread, may call `hurry`; what is due is not known meanwhile.
+            return []
+        # First: the steps, and any other thread, may call `hurry`; what is due is not known meanwhile.
         self._hurried, self._due_ns = False, FOREVER_NS
-        soon = min(self.resolution.turn(now_ns), self.seals.turn(now_ns))
+        senders = [functools.partial(self._turn_sender, each) for each in self._udp_senders]
+        receivers = [functools.partial(self._turn_receiver, each) for each in self._udp_receivers]
+        return [self._turn_resolution, *senders, *receivers, self._note_activity]
+
+    def _turn_resolution(self, now_ns: int) -> None:
+        self._due_by(min(self.resolution.turn(now_ns), self.seals.turn(now_ns)))
         if self.tls is not None:
-            soon = min(soon, self.tls.turn(now_ns))
+            self._due_by(self.tls.turn(now_ns))
         self._look_for_news()
-        for udp_sender in list(self._udp_senders):
-            following = udp_sender.turn(now_ns)
-            soon = soon if following is None else min(soon, following)
+
+    def _turn_sender(self, udp_sender: UdpSender, now_ns: int) -> None:
+        if udp_sender in self._udp_senders:
+            self._due_by(udp_sender.turn(now_ns))
             if udp_sender.over(now_ns):
                 self._drop(udp_sender)
-        for udp_receiver in list(self._udp_receivers):
-            if udp_receiver.has_left:
-                self._udp_receivers.remove(udp_receiver)
-                if self._latest is udp_receiver:
-                    self._latest = None
-                continue
-            following = self._turn_of(udp_receiver, now_ns)
-            soon = soon if following is None else min(soon, following)
-        self._note_activity()
-        self._due_ns = soon
-        return 0 if self._hurried else soon
 
-    def _note_activity(self) -> None:
+    def _turn_receiver(self, udp_receiver: UdpReceiver, now_ns: int) -> None:
+        if not udp_receiver.has_left:
+            self._due_by(self._turn_of(udp_receiver, now_ns))
+        elif udp_receiver in self._udp_receivers:
+            self._udp_receivers.remove(udp_receiver)
+            if self._latest is udp_receiver:
+                self._latest = None
+
+    def _due_by(self, at_ns: int | None) -> None:
+        if at_ns is not None and at_ns < self._due_ns:
+            self._due_ns = at_ns
+
+    def has_packets(self) -> bool:
+        """Returns whether a socket has something to read."""
+        return bool(self._poll())
+
+    def _note_activity(self, _now_ns: int = 0) -> None:
         """Sets whether the event loop reads the sockets often: not for UDP twins without a receiver."""
         active = any(udp_sender.active for udp_sender in list(self._udp_senders))
         self._event_loop.network_is_busy = active or bool(self._udp_receivers or self.resolution.paths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
 import time
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ipcbus.transport.udp.udp_sender import UdpSenderListener
     from ringbuf.channel import OwnedChannel
+
+log = logging.getLogger("ipcbus")
 
 MS = 1_000_000
 _PACKET_MAX = 65_535 + DATA_HEADER
@@ -224,3 +227,19 @@ def stream_receiver_settings(options: ReceiverOptions) -> ReceiverSettings:
         info_request_interval=options.transport_topic_sequence_number_info_request_interval * MS,
         info_request_maximum=options.transport_topic_sequence_number_info_request_maximum,
     )
+
+
+def tls_of(options: ContextOptions) -> Tls | None:
+    """Returns the certificates of a context; None where its sessions over TCP go without TLS.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    if options.use_tls:
+        # Here, because ssl takes 10 ms, and most contexts do without.
+        from ipcbus.transport.tcp.tls import Tls
+
+        return Tls(options)
+    if options.tls_certificate or options.tls_trusted_certificates:
+        log.warning("certificates for TLS are set, and use_tls is not: sessions over LBT-TCP go without TLS")
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from ipcbus.reliability.stream_receiver import StreamReceiver
@@ -24,7 +25,7 @@ class TcpReceiver(UdpReceiver):
     congested = False  # its socket is not read while it has no room
     rest_max = 1 << 62  # what an ended source of this process still has, which its own limits bound
 
-    @property
+    @cached_property
     def port(self) -> StreamPort:
         """Its connection."""
         return cast("StreamPort", self._session_sockets[0])
@@ -99,6 +100,13 @@ class TcpReceiver(UdpReceiver):
         needs = super().needs_turn(now_ns)
         self.awaits_room = self.awaits_room or self.port.socket.is_paused
         return needs or self.awaits_room
+
+    def _tell_room(self, now_ns: int) -> None:
+        """Tells nothing: a connection waits for room by itself."""
+
+    @property
+    def _awaits_reading(self) -> bool:
+        return False
 
     def turn(self, now_ns: int) -> int | None:
         """Runs the timers that have expired; returns when to call again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from ipcbus.reliability.stream_sender import CLOSE
@@ -29,7 +30,7 @@ class TcpSender(UdpSender):
         self._stream.allow(self.bit, self._lock, published, self._listener.ring_has_room)
         return self._stream
 
-    @property
+    @cached_property
     def _stream(self) -> RecordStream:
         return cast("RecordStream", self._records)
 

@@ -6,7 +6,7 @@ The driver and the sending threads write a stats block a few times a second at m
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
-    from typing import Any
 
     from ipcbus.reliability.clients import Client
     from ipcbus.reliability.reliable_receiver import ReliableReceiver
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 INTERVAL_NS = 250_000_000
 """Time between two writes of a stats block."""
+_NEVER: Final = object()
+_LEAD_NS = timer_grid.lead_ns(INTERVAL_NS)
 
 
 class _StatsBlock:
@@ -38,20 +39,17 @@ class _StatsBlock:
     def __init__(self, ring: Memory, offset: int, dtype: np.dtype[np.void]) -> None:
         self._words, self._offset = SharedWords(ring), offset
         self._record = np.frombuffer(ring.view(offset, dtype.itemsize), dtype, 1)[0:1].reshape(())
-        self._names = frozenset(dtype.names or ())
-        self._shown_ns = 0
-
-    @property
-    def due_ns(self) -> int:
+        self._shown: dict[str, Any] = dict.fromkeys(dtype.names or (), _NEVER)
+        """By field, what was written last: most values do not change, and to write one takes longer."""
+        self.due_ns = 0
         """When it is to be written again, in ns of the monotonic clock."""
-        return timer_grid.next_ns(self._shown_ns, INTERVAL_NS)
 
     def is_due(self, now_ns: int) -> bool:
         """Returns whether it may be written now."""
-        return now_ns >= timer_grid.early_ns(self.due_ns, INTERVAL_NS)
+        return now_ns >= self.due_ns - _LEAD_NS
 
     def _begin(self, now_ns: int) -> None:
-        self._shown_ns = now_ns
+        self.due_ns = timer_grid.next_ns(now_ns, INTERVAL_NS)
         self._words.store64(self._offset, self._words.load64(self._offset) | 1)
         self._words.fence()
 
@@ -59,9 +57,10 @@ class _StatsBlock:
         self._words.store64(self._offset, self._words.load64(self._offset) + 1)
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        record = self._record
-        for name in self._names & values.keys():
-            record[name] = values[name]
+        shown, record = self._shown, self._record
+        for name, value in values.items():
+            if shown.get(name, value) != value:
+                record[name] = shown[name] = value
 
 
 class SenderStatsBlock(_StatsBlock):

@@ -309,9 +309,8 @@ class UdpReceiver:
 
     def _tell_room(self, now_ns: int) -> None:
         """Tells the source how much can come: each datagram on its way has a place in the ring and in the socket."""
-        port, receiver, writer = self._session_sockets[-1], self.reliable_receiver, self._channel.writer
-        if not isinstance(port, SessionSocket) or not isinstance(receiver, ReliableReceiver):
-            return  # a stream waits for room by itself
+        port = cast("SessionSocket", self._session_sockets[-1])
+        receiver, writer = cast("ReliableReceiver", self.reliable_receiver), self._channel.writer
         # The end of the ring may take one more record, and one datagram is in hand.
         most = self.spare + writer.capacity - 2 * (self._longest_packet + RECORD_HEADER + RECORD_ALIGN)
         share = port.share
@@ -322,10 +321,8 @@ class UdpReceiver:
     @property
     def _awaits_reading(self) -> bool:
         """Whether the source may soon wait for room that the reader of the ring makes."""
-        receiver = self.reliable_receiver
-        if receiver.over or not isinstance(receiver, ReliableReceiver):
-            return False
-        return receiver.told_room < self._room_window // 2
+        receiver = cast("ReliableReceiver", self.reliable_receiver)
+        return not receiver.over and receiver.told_room < self._room_window // 2
 
     def _write_to_ring(self, datagrams: list[tuple[bytes, int]], now_ns: int) -> None:
         """Writes datagrams to the ring; those that find no room wait in the backlog."""

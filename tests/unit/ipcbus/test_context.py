@@ -114,7 +114,7 @@ def test_a_message_that_a_timer_delivers_ends_the_wait_for_it(domain: str) -> No
     source = bus.source()
     bus.joined(source)
     source.send(b"x", flush=True)
-    receiving._timers._next["liveness"] = 0
+    receiving._timers._next["owners"] = 0
     receiving._event_loop.hurry()
     assert receiving.process_events(GIVE_UP_S) == 2  # the beginning and the message
     assert receiver.delivered == 1

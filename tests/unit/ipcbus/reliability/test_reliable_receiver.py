@@ -46,7 +46,7 @@ def test_the_end_waits_for_the_numbers_with_which_the_topics_begin() -> None:
 
 
 def test_nothing_leads_out_of_the_end() -> None:
-    assert not {state for state, _ in TABLE} & OVER
+    assert not {state for state, _ in TABLE} & set(OVER)
     assert set(TABLE.values()) == set(State)
 
 

@@ -36,7 +36,7 @@ class Work:
         self.news_came = threading.Event()
         self.told = 0
         self.delivered_calls = 0
-        self.waiting = False
+        self.waiting = self.packets = False
         self.found: Lives | None = None
 
     def attend(self) -> bool:
@@ -66,6 +66,9 @@ class Work:
 
     def first_fetch(self) -> None:
         pass
+
+    def has_packets(self) -> bool:
+        return self.packets
 
     def run_timers(self, now_ns: int) -> int:
         self.timers_ran.release()
@@ -124,6 +127,28 @@ def test_the_own_thread_looks_at_locks_instead_of_running_timers(
     event_loop.rouse()
     os.close(looking)
     segment.remove(name)
+
+
+def test_packets_are_input(event_loop: EventLoop, work: Work) -> None:
+    assert not event_loop.has_input()
+    work.packets = True
+    assert event_loop.has_input()
+    event_loop.quiet = True  # a thread of the application reads
+    assert not event_loop.has_input()
+
+
+def test_records_in_a_ring_are_input(domain: str) -> None:
+    with (
+        ipcbus.Context(domain=domain, operational_mode="sequential") as sending,
+        ipcbus.Context(domain=domain, operational_mode="sequential") as receiving,
+    ):
+        source, receiver = sending.source("t"), receiving.receiver("t")
+        receiver.wait_for_sources(1, GIVE_UP_S)
+        while receiver.receive(0) is not None:
+            pass
+        assert not receiving._event_loop.has_input()
+        source.send(b"x", flush=True)
+        assert receiving._event_loop.has_input()
 
 
 def test_timers_run_when_they_are_due(event_loop: EventLoop, work: Work) -> None:

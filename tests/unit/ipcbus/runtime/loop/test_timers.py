@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
@@ -53,12 +54,14 @@ class Context:
         self.sending.sessions.return_value = []
         self.sending.pending_wakeups = SimpleNamespace(take_ready=lambda now_ns: (self.served, self.again_ns))
         self.network = Mock()
-        self.network.turn.return_value = FOREVER_NS
+        self.network.steps.return_value = []
+        self.network.due_ns = FOREVER_NS
         self.network.is_behind.return_value = False
         self.network.read_after_pause.side_effect = lambda now_ns: now_ns
         options = ContextOptions({"liveness_check_interval": 300, "resolution_scan_interval": 500})
         self.timers = Timers(domain, 1, options, self._sources)
         self.event_loop = Mock()
+        self.event_loop.has_input.return_value = False
         self.timers.attach(self.event_loop, self.receiving, self.sending, Mock(), self.network)
 
     def _sources(self) -> Iterable[Any]:
@@ -96,9 +99,41 @@ def test_tasks_run_early_in_a_turn_that_comes_shortly_before(context: Context) -
     assert context.run(1_170 * MS_NS) == 1_500 * MS_NS
     assert context.receiving.check.call_count == 2
     # What the network has on the same grid comes with it.
-    assert [call.kwargs["early"] for call in context.network.turn.call_args_list] == [True, False, True]
+    assert [call.kwargs["early"] for call in context.network.steps.call_args_list] == [True, False, True]
     context.run(1_470 * MS_NS)
     assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (3, 2)
+
+
+def test_a_message_that_comes_is_delivered_before_the_tasks_that_are_left(context: Context) -> None:
+    context.network.steps.return_value = [context.network.one, context.network.other]
+    context.event_loop.has_input.return_value = True
+    done = [
+        *(context.sending.reclaim, context.receiving.check, context.sending.control_channels.check),
+        *(context.receiving.scan, context.receiving.look_for_sources, context.network.show_counters),
+        *(context.network.one, context.network.other, context.sending.inform_due, context.receiving.check_losses),
+    ]
+    calls: list[list[int]] = []
+    while context.run(1_010 * MS_NS) == 0:
+        assert len(calls) < 100
+        assert context.sending.flush_due.call_count == len(calls) + 1  # a batch that is due does not wait for all tasks
+        calls.append([each.call_count for each in done])
+    calls.append([each.call_count for each in done])
+    assert calls[-1] == [1] * len(done)  # each once
+    assert all(sum(later) - sum(before) <= 1 for before, later in pairwise(calls))  # and none beside another
+    assert context.network.steps.call_count == 1
+    context.event_loop.has_input.return_value = False
+    context.run(1_200 * MS_NS)
+    assert context.receiving.check.call_count == context.receiving.check_losses.call_count == 2
+
+
+def test_after_a_signal_all_tasks_are_due_again(context: Context) -> None:
+    context.receiving.check.side_effect = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        context.run(1_010 * MS_NS)
+    context.receiving.check.side_effect = None
+    context.run(1_010 * MS_NS)
+    assert (context.sending.reclaim.call_count, context.receiving.check.call_count) == (2, 2)
+    assert context.receiving.check_losses.call_count == 1
 
 
 def test_the_loop_watches_the_words_of_control_channels_when_they_change(context: Context) -> None:

@@ -95,6 +95,35 @@ def test_senders_take_their_turns_when_one_is_due_or_after_hurry(endpoints: UdpE
     assert [sender.turns for sender in senders] == [[10, 70, 71]] * 3
 
 
+def test_turns_may_be_taken_one_after_the_other_with_other_work_between(endpoints: UdpEndpoints) -> None:
+    senders = [Sender(endpoints, due_ns) for due_ns in (100, 70)]
+    for sender in senders:
+        endpoints.add(cast("Any", sender))
+    steps = endpoints.steps(10)
+    for number, step in enumerate(steps):
+        step(10 + number)
+    assert [len(sender.turns) for sender in senders] == [1, 1]
+    assert senders[0].turns < senders[1].turns
+    assert endpoints.due_ns == 70
+    assert endpoints.steps(69) == []
+    steps = endpoints.steps(69, early=True)
+    steps.pop(0)(69)
+    endpoints.hurry()
+    for step in steps:
+        step(70)
+    assert endpoints.due_ns == 0  # what was hurried comes in the next round
+
+
+def test_a_socket_that_can_be_read_has_packets(endpoints: UdpEndpoints) -> None:
+    sender = Sender(endpoints, 100)
+    endpoints.add(cast("Any", sender))
+    assert not endpoints.has_packets()
+    sender.others.send(b"x")
+    assert endpoints.has_packets()
+    endpoints.read()
+    assert not endpoints.has_packets()
+
+
 def test_a_packet_makes_its_addressee_due_sooner(endpoints: UdpEndpoints) -> None:
     sender = Sender(endpoints, 100)
     endpoints.add(cast("Any", sender))
