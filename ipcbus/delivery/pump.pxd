@@ -36,6 +36,7 @@ cdef class Pump:
     cdef object answer                  # handles what a sleep has heard besides messages
     cdef public object delivered        # wakes the tasks whose messages have come
     cdef public bint armed              # sources see between two turns that this context sleeps: its descriptor is watched
+    cdef bint fences                    # other processes look whether this context sleeps
     cdef bint channels_armed            # the other sides of control channels see that this context sleeps
     cdef bint slept                     # in this turn
     cdef public bint kick_waits         # the descriptor is readable, because there is something to do

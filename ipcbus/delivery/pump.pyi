@@ -166,8 +166,15 @@ class Pump:
             BaseException: a callback raised it, and it is not an Exception.
         """
 
-    def watch(self, demuxes: Sequence[Demux], words: Sequence[WatchedWord] = ()) -> None:
-        """Sets the sessions to read, and words whose change ends a wait and every call of `run` and `turn`."""
+    def watch(self, demuxes: Sequence[Demux], words: Sequence[WatchedWord] = (), fences: bool = True) -> None:
+        """Sets the sessions to read, and words whose change ends a wait and every call of `run` and `turn`.
+
+        Args:
+            demuxes: the sessions.
+            words: the words.
+            fences: whether other processes look whether this context sleeps. A sleep without that saves a fence of all
+                processors, which waits for each of them: up to some ms where a host shares them out.
+        """
 
     @property
     def stuck(self) -> bool:

@@ -91,6 +91,7 @@ cdef class PassEnd:
         raise NotImplementedError
 
 
+@cython.final
 cdef class Pump:
     def __init__(self, wake_waiters=None, uint64_t loops=1, bint spins=False, bint split=False, uint64_t linger_ns=0):
         self.demuxes, self.ending = [], []
@@ -123,12 +124,10 @@ cdef class Pump:
             &self.driver, 0, PyThread_get_thread_ident()
         )
 
-    @cython.final
     cdef bint drives(self) noexcept:
         """Returns whether the calling thread is the driver."""
         return _atomics.load_relaxed64(&self.driver) == PyThread_get_thread_ident()
 
-    @cython.final
     cdef bint may_deliver(self) noexcept:
         """Returns whether the calling thread is the driver of a context that is not closed."""
         return self.drives() and not _atomics.load_acquire64(&self.wanted) & CLOSED_BIT
@@ -187,7 +186,6 @@ cdef class Pump:
         # What Python has to do besides a delivery waits for the next call.
         return handled
 
-    @cython.final
     cdef int leave(self) except -1:
         """Ends the turns of the calling thread as the driver."""
         _atomics.exchange64(&self.driver, 0)  # SYNC driver
@@ -195,7 +193,6 @@ cdef class Pump:
             self.wake_waiters()
         return 0
 
-    @cython.final
     cdef double drive(self, double seconds, Sink sink, long *handled, long most=0, bint rows=False) except? -2:
         """Delivers messages until there is one, or until Python has to run a turn.
 
@@ -246,7 +243,6 @@ cdef class Pump:
             raise error
         return left
 
-    @cython.final
     cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled, long most, bint rows) except? -2:
         cdef uint32_t clock = clock_kind()
         cdef double tick_s = ns_per_tick() / 1e9
@@ -266,7 +262,9 @@ cdef class Pump:
                 more = self.look()
                 self.poller.stuck = self.poller.any_word_changed()
             if self.asleep:
-                self.wake_up(more > 0)  # a message first
+                if self.wake_up(more > 0) and more == 0:  # a message first
+                    now = read_ticks(clock)
+                    continue    # what the sockets have brought is in the rings
             elif self.rung and more == 0:
                 self.answer_heard()
             elif self.armed and now - self.heard_at >= self.hear_ticks:
@@ -309,7 +307,6 @@ cdef class Pump:
             # No descriptor was readable, or it is answered: only the timers are due as before.
             _atomics.store_relaxed64(&self.due_ticks, min(_atomics.load_relaxed64(&self.early_ticks), now + <uint64_t>(SLICE_S / tick_s)))
 
-    @cython.final
     cdef long fill_rows(self, Sink sink) except -1:
         """Takes what is there until the rows are full; returns above 0 if there may be more."""
         cdef uint64_t now
@@ -322,13 +319,11 @@ cdef class Pump:
             self.wake_tasks()
         return 0
 
-    @cython.final
     cdef int wake_tasks(self) except -1:
         if _atomics.load_acquire64(&self.wanted) & (TASKS_BIT | GUESTS_BIT) and self.delivered is not None:
             self.delivered()
         return 0
 
-    @cython.final
     cdef int sleep(self, uint64_t now, uint64_t until) except -1:
         """Sleeps until a wake-up or a time, unless there is something to do; `wake_up` has to follow."""
         cdef double ms = <double>(until - now) * ns_per_tick() / 1e6 if until > now else 0
@@ -339,13 +334,12 @@ cdef class Pump:
         if self.poller.words_count:
             self.channels_armed = True
             calm = self.arm(True)
-        if not barrier():  # SYNC park
+        if self.fences and not barrier():  # SYNC park
             timeout_ms = min(timeout_ms, UNFENCED_MS)
         if not calm or self.poller.any_ready() or self.poller.any_word_changed() or self.must_stop():
             return 0
         return self.hear(timeout_ms)
 
-    @cython.final
     cdef int hear(self, int timeout_ms) except -1:
         """Waits for a wake-up; `answer_heard` has to follow."""
         cdef epoll_event events[EVENTS_MAX]
@@ -360,7 +354,6 @@ cdef class Pump:
         self.note(events, count)
         return 0
 
-    @cython.final
     cdef bint spin_at_network(self, uint64_t now, uint64_t until) except -1:
         """Looks at the descriptors and the rings for a moment, where that pays; returns whether there may be something to do."""
         cdef epoll_event events[EVENTS_MAX]
@@ -371,7 +364,6 @@ cdef class Pump:
         self.answer_heard()
         return True
 
-    @cython.final
     cdef void note(self, const epoll_event *events, int count) noexcept:
         cdef int i
         for i in range(count):
@@ -382,7 +374,6 @@ cdef class Pump:
             else:
                 self.readable = True
 
-    @cython.final
     cdef uint64_t hear_network(self, uint64_t now) except 0:
         """Has the sockets read if they are readable; returns the ticks now. What they bring is in the rings then."""
         self.heard_at = now
@@ -394,22 +385,22 @@ cdef class Pump:
         self.answer_heard()
         return read_ticks(clock_kind())
 
-    @cython.final
     cdef int wake_up(self, bint later=False) except -1:
-        """Shows that this context is awake, and answers what it has heard; `later` leaves the doorbell to an idle turn."""
+        """Shows that this context is awake, and answers what it has heard; returns whether it has read the sockets.
+
+        `later` leaves the doorbell to an idle turn.
+        """
         self.asleep = False
         self.disarm()
         if later and not (self.kicked or self.readable or _atomics.load_acquire64(&self.wanted) & DESCRIPTOR_BIT):
             return 0
         return self.answer_heard()
 
-    @cython.final
     cdef int disarm(self) except -1:
         self.armed = False
         self.poller.arm(False)
         return 0
 
-    @cython.final
     cdef int disarm_channels(self) except -1:
         """Shows the other sides of control channels that this context is awake.
 
@@ -420,7 +411,6 @@ cdef class Pump:
         self.arm(False)
         return 0
 
-    @cython.final
     cdef int answer_heard(self) except -1:
         cdef char heard[DOORBELL_BYTES]
         cdef ssize_t length = 0, i
@@ -437,7 +427,7 @@ cdef class Pump:
         self.rung = self.kicked = self.readable = False
         if rare:
             self.answer(heard[:length], readable)
-        return 0
+        return readable
 
     def arm_descriptor(self):
         self.kick_waits = self.armed = False
@@ -450,7 +440,6 @@ cdef class Pump:
             finally:
                 self.leave()
 
-    @cython.final
     cdef int make_readable(self, bint for_python) except -1:
         """Makes the descriptor readable if there is something to do, and otherwise as soon as there is.
 
@@ -469,7 +458,8 @@ cdef class Pump:
                 self.channels_armed = True
                 busy = not self.arm(True)
             self.armed = True
-            barrier()  # SYNC park
+            if self.fences:
+                barrier()  # SYNC park
             full = self.poller.any_ready()
             busy = busy or full or self.poller.any_word_changed() or (for_python and self.must_stop())
         if busy and not self.kick_waits:
@@ -479,7 +469,6 @@ cdef class Pump:
             self.disarm()  # it is readable, so that the sources need not ring
         return 0
 
-    @cython.final
     cdef bint must_stop(self) noexcept:
         """Returns whether Python has to run a turn, whatever the time."""
         return (
@@ -491,10 +480,10 @@ cdef class Pump:
     def stuck(self):
         return self.poller.stuck
 
-    def watch(self, demuxes, words=()):
+    def watch(self, demuxes, words=(), bint fences=True):
         cdef Demux demux
         cdef bint was_armed = self.armed
-        self.armed = False
+        self.armed, self.fences = False, fences
         self.demuxes = list(demuxes)
         for each in self.demuxes:
             demux = <Demux?>each
@@ -508,7 +497,6 @@ cdef class Pump:
         cdef uint64_t now = read_ticks(clock_kind())
         return self.loop(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once, 0)
 
-    @cython.final
     cdef bint at_pass_end(self, PassEnd what) except? True:
         """Has something called at the end of the pass; returns False if the calling thread makes no pass now."""
         if not self.passing or not self.drives():
@@ -516,14 +504,12 @@ cdef class Pump:
         self.ending.append(what)
         return True
 
-    @cython.final
     cdef int end_pass(self) except -1:
         ending, self.ending = self.ending, []
         for each in ending:
             (<PassEnd>each).pass_ends()
         return 0
 
-    @cython.final
     cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once, long pulled) except -1:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now
@@ -588,7 +574,6 @@ cdef class Pump:
                 return total
             began = 0  # unknown: reading the clock again would slow down each message that was waited for
 
-    @cython.final
     cdef void adapt(self, long taken, uint64_t ticks, uint64_t longest) noexcept:
         """Limits a pass to the messages that are handled in a time of `longest`.
 

@@ -148,7 +148,7 @@ class EventLoop(DriverLock):
         self._readers = [session.datagram_source.reader for session in sessions if not session.demux.blocked]
         self._is_called = bool(self._words) or any(session.datagram_source.layer == "ring" for session in sessions)
         self.pump.attention, self._watched, self._lives = True, sessions, None
-        self.pump.watch([session.demux for session in sessions], self._words)
+        self.pump.watch([session.demux for session in sessions], self._words, self._is_called)
         if self.pump.wants(DESCRIPTOR):
             self.kick()  # the next turn arms the wake-up of the new sessions
 

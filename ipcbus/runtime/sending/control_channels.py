@@ -376,8 +376,8 @@ class ControlChannels:
             self.changes += 1
 
     def words(self) -> list[WatchedWord]:
-        """Returns the words that are not 0 while receivers call."""
-        return [served.pipes.inlet for served in self._served()]
+        """Returns the words that are not 0 while receivers of rings call; those over the network send packets."""
+        return [served.pipes.inlet for each, served in list(self._sessions.items()) if not each.advert.over_udp]
 
     def look(self) -> None:
         """Handles the calls of receivers."""
