@@ -536,7 +536,17 @@ class StreamSender(SessionSender):
             elif place.next < self.trail:
                 place.next, place.taken = self.trail, self._bytes - self._held_bytes
         for packet, _ in answers:
+            if place.next < self.lead:
+                self._put_starts(packet, client)
             self._answer(place, packet)
+
+    def _put_starts(self, answer: bytes, client: Client) -> None:
+        """Says at once where topics begin: the client holds back what comes until it knows that."""
+        found = udp_packets.parse(answer)
+        if isinstance(found, udp_packets.Topics):
+            starts = [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in found.topics]
+            packets = udp_packets.topics(self.session_id, client.cookie, starts)
+            self._packets_out += [(packet, client.address) for packet in packets]
 
     # ---- packets out
 

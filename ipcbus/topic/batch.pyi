@@ -87,7 +87,7 @@ class BatchWriter:
 
         Args:
             timeout_ns: after this time the other thread's reservation is cancelled: its bytes do not reach the ring,
-                and its `acquire` block ends with ClosedError.
+                and its `acquire` block ends with ClosedError. One of the calling thread is cancelled at once.
         """
 
     def close(self) -> None:

@@ -226,9 +226,11 @@ cdef class BatchWriter:
         cdef int64_t until = <int64_t>monotonic_ns + timeout_ns
         while self.gate & GATE_RESERVED and not self.gate & GATE_FORKED:
             if self.reserving_thread == PyThread_get_thread_ident():
-                return 0  # this thread leaves its own block after the close, without an error
+                if self.reservation is None:
+                    return 0    # a signal handler closes inside a send
+                until = 0       # inside its own block
             if self.reservation is not None and <int64_t>monotonic_ns >= until:
-                # The other thread continues to write, but not into the ring.
+                # The block goes on, but what it writes does not come into the ring.
                 self.lender.replace_pages()
                 self.end_reservation(True)
                 self.policy.released()

@@ -143,9 +143,9 @@ def closed(topic: str, *, with_context: bool = False) -> ClosedError:
 
 
 def cancelled(topic: str) -> ClosedError:
-    """Returns the error for a reservation that ended late, after another thread closed the source or the context."""
+    """Returns the error for a reservation that ended after the source or the context was closed."""
     return ClosedError(
-        f"topic {topic!r}: the source was closed while this acquire() block was open, and the block took longer than "
-        "acquire_close_timeout; its message was not sent. Leave the block before the source is closed, or raise "
-        "the option"
+        f"topic {topic!r}: the source was closed inside this acquire() block, or by another thread that waited for the "
+        "end of the block longer than acquire_close_timeout; its message was not sent. Leave the block before the "
+        "source is closed, or raise the option"
     )

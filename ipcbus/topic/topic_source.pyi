@@ -132,7 +132,8 @@ class TopicSource:
         raises ValueError. An array made from `buf` may be kept: after the block it has memory of its own.
 
         If another thread closes the source or the context during the block, that thread waits for
-        `acquire_close_timeout` (ms). After this time the message is not sent, and the block ends with `ClosedError`.
+        `acquire_close_timeout` (ms). After this time the message is not sent, and the block ends with `ClosedError`. So
+        does a block in which the source or the context is closed.
 
         Args:
             length: bytes of the message, 0 to `message_max`, or 8 less for a guaranteed message.

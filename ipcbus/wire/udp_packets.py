@@ -247,7 +247,8 @@ class Topics(Packet):
     Attributes:
         cookie: the client's.
         topics: for each topic its number, the number of its first message since the source knows that the client
-            receives it, and a number below which all its messages are published; or twice NO_TOPIC.
+            receives it, and a number below which all its messages are published; or twice NO_TOPIC. NO_TOPIC in the
+            place of the last one only: that number follows behind the datagrams that are still to come.
     """
 
     cookie: int

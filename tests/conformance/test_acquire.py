@@ -13,7 +13,7 @@ import ipcbus
 from tests.kit.bus import GIVE_UP_S, LBTSMX
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import published
-from tests.kit.payload import body
+from tests.kit.payload import SMALLEST, body
 
 if TYPE_CHECKING:
     from tests.kit.bus import Bus
@@ -187,13 +187,25 @@ def test_an_array_of_the_place_may_outlive_everything(bus: Bus) -> None:
     assert kept.tolist() == [7] * 8  # in memory of its own
 
 
-def test_a_context_closed_inside_the_block_ends_it_quietly(bus: Bus) -> None:
-    source = bus.source()
-    with source.acquire(8) as place:
-        bus.close()
-        place[:] = bytes(8)
+@pytest.mark.parametrize("closes", ["source", "context"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_block_in_which_the_source_is_closed_tells_that_its_message_was_not_sent(
+    bus: Bus, closes: str, fails: bool
+) -> None:
+    context = bus.context("sending")
+    source, taker = bus.source("t", context), CallbackTaker(bus)
+    bus.joined(source)
+    source.send(body(0, SMALLEST))
+    error: type[Exception] = KeyError if fails else ipcbus.ClosedError
+    with pytest.raises(error), source.acquire(SMALLEST) as place:
+        (source if closes == "source" else context).close()
+        place[:] = body(1, SMALLEST)
+        if fails:
+            raise KeyError
     with pytest.raises(ipcbus.ClosedError):
         source.send(b"x")
+    taker.event(ipcbus.MessageType.EOS)
+    assert taker.data(1) == [body(0, SMALLEST)]
 
 
 def test_a_source_that_cannot_be_closed_now_can_be_closed_later(bus: Bus) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 import ipcbus
 from ipcbus import stats
+from ipcbus.transport.udp import udp_receiver
+from ipcbus.transport.udp.udp_receiver import BACKLOG_BYTES
 from tests.kit.bus import GIVE_UP_S, LBTTCP, Bus
 from tests.kit.network_keys import key_file
 from tests.kit.payload import Books, Ledger, balanced, body
@@ -80,6 +82,34 @@ def test_a_source_goes_on_without_a_receiver_that_keeps_it_waiting_and_tells_wha
     sent = stream_past_a_pause(sender, *receivers)
     assert settled(receivers[0], "t", source, sent).lost > 0
     assert settled(receivers[1], "t", source, sent).lost == 0
+
+
+def test_a_receiver_that_missed_more_than_it_can_hold_back_goes_on_at_once(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp_receiver, "_START_TIMEOUT_NS", 3600 * 10**9)
+    goes_on, got = threading.Event(), Books()
+
+    def on_message(message: ipcbus.Message) -> None:
+        got.enter(message)
+        if message.type is ipcbus.MessageType.DATA and message.sequence_number == 0:
+            goes_on.wait(GIVE_UP_S)
+
+    with ipcbus.Context(domain=domain) as sending, ipcbus.Context(domain=domain) as receiving:
+        source = sending.source("t", transport="lbttcp", transport_tcp_client_activity_timeout=200)
+        receiving.receiver("t", on_message).wait_for_sources(1, GIVE_UP_S)
+        source.wait_for_receivers(1, GIVE_UP_S)
+        source.send(body(0, 100), flush=True)
+        for number in range(1, 3 * BACKLOG_BYTES // 50_000):
+            source.send(body(number, 50_000))
+        source.flush()
+        until(lambda: not source.receivers, "the end of the client that reads nothing")
+        sent = source.sequence_number + 1
+        goes_on.set()
+        until(lambda: got.accounted >= sent, "all that the receiver missed")
+        (ledger,) = got.ledgers.values()
+        balanced(ledger, sent, joins=2)
+        assert ledger.lost == 0  # the window of the source holds it
 
 
 def test_a_receiver_that_is_killed_disturbs_nobody(peers: Peers) -> None:

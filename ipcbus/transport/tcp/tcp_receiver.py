@@ -78,7 +78,14 @@ class TcpReceiver(UdpReceiver):
         if self._backlog_bytes < self.spare:
             return True
         if self._backlog:
-            return self._holds_back(time.monotonic_ns()) and self._backlog_bytes < BACKLOG_BYTES
+            now_ns = time.monotonic_ns()
+            if not self._holds_back(now_ns):
+                return False
+            if self._backlog_bytes < BACKLOG_BYTES:
+                return True
+            # The first numbers of topics come behind all that: it is not to wait for them any longer.
+            self._start_deadline_ns = now_ns
+            return False
         return self._channel.writer.has_room(WINDOW // 2)
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:

@@ -99,5 +99,6 @@ class TcpSender(UdpSender):
         return full
 
     def _send_packets(self) -> None:
-        if pairs := self.reliable_sender.take():
+        # Until connections are full or all is sent: the system only says of one that was full that it has room.
+        while pairs := self.reliable_sender.take():
             self.session_socket.send(pairs)  # type: ignore[arg-type]  # the addresses are those of the socket

@@ -171,6 +171,34 @@ def test_a_receiver_that_was_cut_off_goes_on_where_it_stopped() -> None:
     assert again.counts.lost == 0
 
 
+def test_a_receiver_that_goes_on_learns_where_its_topic_begins_before_what_it_missed() -> None:
+    # It holds back what comes until it knows that, and may have no room for all that it missed.
+    link = Link()
+    receiver = link.connect("a")
+    link.sender.receive(CLOSE, "a", link.now)
+    link.send(*[bytes(60_000)] * 12)
+    again = StreamReceiver(
+        SESSION, "source", receiver._settings, Random(1), link.now, (1, 1, "a again"), resume_at=receiver.stopped_at
+    )
+    again.topics([TOPIC], link.now)
+    came: list[udp_packets.Packet | None] = []
+    while len([each for each in came if isinstance(each, udp_packets.Data)]) < 12:
+        again.turn(link.now)
+        for packet in again.take():
+            link.sender.receive(packet, "a again", link.now)
+        for packet, _ in link.sender.take():
+            came.append(udp_packets.parse(packet))
+            again.receive(packet, "source", link.now)
+        link.now += MS
+    kinds = [type(each) for each in came]
+    topics = [each for each in came if isinstance(each, udp_packets.Topics)]
+    assert kinds.index(udp_packets.Topics) < kinds.index(udp_packets.Data)
+    assert [each.topics for each in topics] == [((TOPIC, 12, udp_packets.NO_TOPIC),), ((TOPIC, 12, 12),)]
+    # How much was published is said behind it.
+    assert kinds[-1] is udp_packets.Topics or again.subscriptions.published == {TOPIC: 12}
+    assert again.subscriptions.starts == {TOPIC: 12}
+
+
 def test_what_the_source_does_not_hold_any_more_is_counted_at_once() -> None:
     link = Link()
     link.send(*[bytes(60_000) for _ in range(100)])
