@@ -55,11 +55,11 @@ MAIN: Final = [
 """What `python -m benchmarks` measures if it is asked for nothing else."""
 
 PEERS: Final = Group("peers", "Other buses, `receive()` or its like on both sides", PEER_ROWS, "")
-_OVER_TCP: Final = "to pyzmq or zenoh over TCP, whichever is better"
+_OVER_TCP: Final = "to the faster of pyzmq, zenoh"
 BESIDE_PEERS: Final = [
     PEERS,
     Group("tcp", "Over the network on loopback", TCP_RATES, _OVER_TCP),
-    Group("tcp-asleep", "Round trip over the network, both sides asleep", TCP_TRIPS, _OVER_TCP),
+    Group("tcp-asleep", "Round trip over the network, both asleep", TCP_TRIPS, _OVER_TCP),
     Group("tcp-back-to-back", "Round trip over the network, back to back", TCP_BACK_TO_BACK, "to pyzmq over TCP"),
 ]
 """With `--peers`."""
