@@ -368,7 +368,9 @@ class SendingSession:
         head = self.channel.writer.head
         if head != self._all_woken_at:
             self._all_woken_at = head
-            self.wake(self._control_words.load64(_PARKED))
+            parked = self._control_words.load64(_PARKED)
+            # Its UDP sender never sleeps: its bit asks sending threads for calls, and nothing would set it again.
+            self.wake(parked & ~self.udp_sender.bit if self.udp_sender is not None else parked)
 
     def watch_published(self, on_published: Callable[[SendingSession], object]) -> None:
         """Has a function called for each record that is published from now on, by any thread inside a send."""

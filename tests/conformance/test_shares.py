@@ -328,6 +328,24 @@ def test_a_message_that_comes_alone_wakes_its_member_only(domain: str) -> None:
         assert data_of(other) == b"seen by all"
 
 
+@pytest.mark.parametrize("transport", ["lbttcp", "lbtru"])
+def test_a_message_over_the_network_leaves_with_its_send(domain: str, transport: str) -> None:
+    done: list[bytes] = []
+    with ipcbus.Context(domain=domain, operational_mode="sequential") as sending, contextlib.ExitStack() as stack:
+        working, receiving = (stack.enter_context(ipcbus.Context(domain=domain)) for _ in range(2))
+        source = sending.source("t", transport=transport)
+        working.receiver("t", on_data=done.append, share="workers")
+        other = receiving.receiver("t")
+        wait_until(lambda: source._joined() >= 2, sending)
+        session = source._session
+        source.send(b"first", flush=True)
+        # Its readers that sleep are woken after a while.
+        wait_until(lambda: bool(done) and session._all_woken_at == session.channel.writer.head, sending)
+        assert data_of(other) == b"first"
+        source.send(b"second", flush=True)  # nothing drives its context
+        assert data_of(other) == b"second"
+
+
 def data_of(receiver: Receiver) -> bytes:
     """Returns the next message of a receiver whose context drives itself."""
     while True:
