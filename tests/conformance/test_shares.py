@@ -346,6 +346,22 @@ def test_a_message_over_the_network_leaves_with_its_send(domain: str, transport:
         assert data_of(other) == b"second"
 
 
+@pytest.mark.parametrize("transport", ["lbtipc", "lbttcp", "lbtru"])
+def test_what_waits_is_kept_when_a_long_message_follows(domain: str, transport: str) -> None:
+    done: list[int] = []
+    with (
+        ipcbus.Context(domain=domain, operational_mode="sequential") as sending,
+        ipcbus.Context(domain=domain) as working,
+    ):
+        working.receiver("t", on_data=lambda data: done.append(len(data)), share="workers")
+        source = sending.source("t", transport=transport, retransmit_retention_size_limit=1 << 20)
+        wait_until(lambda: source._joined() >= 1, sending)
+        source.send_many([bytes(450_000), bytes(900_000)])  # together more than the source keeps
+        source.flush()
+        wait_until(lambda: source.shares["workers"].pending == 0, sending)
+        assert (source.shares["workers"].lost, done) == (0, [450_000, 900_000])
+
+
 def data_of(receiver: Receiver) -> bytes:
     """Returns the next message of a receiver whose context drives itself."""
     while True:

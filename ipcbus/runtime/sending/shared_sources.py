@@ -333,12 +333,22 @@ class SharedSources:
                 shared.due_ns = min(shared.due_ns, due_ns)
                 is_due = True
             if not shared.holds and shared.is_full():
-                shared.holds = True
-                session.held.add(shared.number)
-                shared.source._hold(True)
+                self._hold(shared, now_ns)
         if is_due and not self._is_called:
             self._is_called = True
             self._hurry()
+
+    def _hold(self, shared: _Shared, now_ns: int) -> None:
+        """Makes the next send of a source wait for members; a message of which fragments are sent goes on."""
+        # The queues take what is complete first: the rest of a long message may need all the room that the source has.
+        if self._section.enter_soon():
+            try:
+                self._take_published(shared, now_ns)
+            finally:
+                self._section.leave()
+        shared.holds = True
+        shared.session.held.add(shared.number)
+        shared.source._hold(True)
 
     def _assign_now(self, shared: _Shared, now_ns: int) -> int:
         """Assigns what was published in the thread that has sent it; returns when the driver has to go on."""
