@@ -1,5 +1,15 @@
 # Messages that are longer than a datagram: all of their fragments, or none. The caller is in a critical section of the batch.
 
+cdef int check_kept(TopicSource source, uint64_t length, uint64_t pieces) except -1:
+    """Refuses a message of so many pieces that a source with shares cannot keep until a member has acknowledged it."""
+    cdef uint64_t kept = pieces * RETAINED_HEADER_BYTES + aligned(length)
+    if pieces > 1:
+        kept += pieces * FRAGMENT_HEADER_BYTES
+    if kept > source.retained.size_limit:
+        raise send_errors.too_large_for_shares(source.topic, length, kept, source.retained.size_limit)
+    return 0
+
+
 cdef int append_fragments(
     TopicSource source, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
 ) except -1:
@@ -8,12 +18,18 @@ cdef int append_fragments(
     cdef uint64_t fragments
     cdef bint exclusive
     if source.fragment_max == 0 or length > MESSAGE_MAX:
+        if source.feeds_shares and length <= MESSAGE_MAX:
+            check_kept(source, length, 1)
         raise send_errors.too_large(source.topic, length, source.message_max, in_fragments=source.fragment_max != 0)
     fragments = (length + source.fragment_max - 1) // source.fragment_max
     while True:
-        while batch.gate or source.gate:
+        # In the loop, because the first member of a share may join during a wait.
+        if source.feeds_shares:
+            check_kept(source, length, fragments)
+        if batch.gate or source.gate:
             source.pass_session_gate(block)
             source.pass_gate(block)
+            continue
         exclusive = batch.policy.begin_fragments(
             length + fragments * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.trailing_bytes), block, source
         )

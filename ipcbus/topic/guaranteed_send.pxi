@@ -46,6 +46,8 @@ cdef inline int end_guaranteed(TopicSource source) except -1:
 cdef uint64_t save_copy(TopicSource source, int mode, int64_t timeout_ns, bytes header_block, bytes value, uint64_t length) except 0:
     """Saves a message that has `length` bytes with all headers; returns its GMD number."""
     cdef uint64_t count = 1
+    if source.feeds_shares and source.fragment_max == 0:
+        check_kept(source, length, 1)
     if length > (source.message_max if source.fragment_max == 0 else <uint64_t>MESSAGE_MAX):
         raise send_errors.too_large(source.topic, length, source.message_max, in_fragments=source.fragment_max != 0)
     if length > source.message_max:

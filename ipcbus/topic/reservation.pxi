@@ -8,6 +8,8 @@ cdef class Reservation:
         cdef BatchWriter batch = source.batch
         cdef uint64_t front = GUARANTEED_HEADER_BYTES * (self.mode != 0)
         if self.length + front > source.message_max:
+            if source.feeds_shares:
+                check_kept(source, self.length + front, 1)
             raise send_errors.too_large_in_place(
                 source.topic, self.length, source.message_max, in_fragments=source.fragment_max != 0, front=front
             )

@@ -73,6 +73,22 @@ def too_large_to_send_again(topic: str, length: int, length_max: int) -> Message
     )
 
 
+def too_large_for_shares(topic: str, length: int, kept: int, limit: int) -> MessageTooLarge:
+    """Returns the error for a message that a source with shares cannot keep until a member has acknowledged it.
+
+    Args:
+        topic: the topic of the source.
+        length: length of the message in bytes, with its headers.
+        kept: bytes that it takes where the source keeps it.
+        limit: most bytes that the source keeps.
+    """
+    return MessageTooLarge(
+        f"topic {topic!r}: a message of {length} bytes takes {kept} bytes where its source keeps it for the members of "
+        f"a share, and exceeds retransmit_retention_size_limit = {limit}; make the source with "
+        f"retransmit_retention_size_limit={kept}, split the message, or send it on a topic without shares"
+    )
+
+
 def too_large_in_place(
     topic: str, length: int, message_max: int, *, in_fragments: bool, front: int = 0
 ) -> MessageTooLarge:

@@ -23,9 +23,10 @@ cdef class TopicSource:
     cdef bint in_explicit_batch
     cdef readonly str topic
     cdef public WatchedWord _joined_word    # not as `seen` once a receiver has joined the topic; None where that is not watched
-    cdef readonly uint64_t message_max
+    cdef readonly uint64_t message_max      # falls with the first share, where that keeps less
     cdef Retained *retained     # NULL when nothing is retained
     cdef Retention retention    # its owner, or None
+    cdef bint feeds_shares      # members of shares get what is retained, so that longer messages are refused
     cdef uint64_t fragment_max         # bytes of the message in a fragment; 0 where messages are not fragmented
     cdef MessageSaver saver     # keeps the copies of guaranteed messages, or None
     cdef int gmd_waiters                 # threads that wait until that message is sent

@@ -70,8 +70,9 @@ class TopicSource:
 
         Raises:
             ipcbus.MessageTooLarge: the message with its headers is longer than 2**31 - 1 bytes, or on LBT-SMX than
-                `message_max`; the headers take more than 65535 bytes; or a message in fragments must not wait (`block`
-                is false, or the caller is inside a message callback) and is longer than a receiver-paced window.
+                `message_max`; the headers take more than 65535 bytes; a message in fragments must not wait (`block` is
+                false, or the caller is inside a message callback) and is longer than a receiver-paced window; or a
+                share has had a member, and the message takes more than `retransmit_retention_size_limit` bytes.
             ipcbus.WouldBlock: the ring is full, and `block` is false or the caller is inside a message callback.
             ipcbus.ClosedError, ipcbus.WrongProcess: the source is closed, or belongs to the parent of a fork.
             ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
@@ -165,6 +166,9 @@ class TopicSource:
 
     def _retain(self, retention: Retention | None) -> None:
         """Retains each message from now on there; with None it retains none."""
+
+    def _feed_shares(self) -> None:
+        """Refuses from now on messages that are longer than all that it retains; it retains what it sends already."""
 
     def _hold(self, holds: bool) -> None:
         """Makes sends wait, or lets them go on."""

@@ -20,7 +20,7 @@ from ipcbus.topic.message_saver cimport MessageSaver
 from ipcbus.wire._wire_layout cimport (
     FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_STAMPED, FLAG_START_BATCH,
     FLAG_TSNI, FRAGMENT_HEADER_BYTES, GUARANTEED_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES,
-    STAMP_BYTES, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
+    RETAINED_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
 )
 from ipcbus.wire.properties import pack
 from ipcbus.wire.stamps cimport put_stamp, stride
@@ -29,7 +29,7 @@ from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
 from ringbuf._long_copy cimport copy_message
 from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
 from ringbuf.free_threads cimport share_methods
-from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
+from ringbuf.ring cimport Writer, aligned, writer_claim, writer_drop_empty, writer_ticks
 
 
 cdef class TopicSource:
@@ -256,8 +256,9 @@ cdef class TopicSource:
 
         Raises:
             ipcbus.MessageTooLarge: the message with its headers is longer than 2**31 - 1 bytes, or on LBT-SMX than
-                `message_max`; the headers take more than 65535 bytes; or a message in fragments must not wait (`block`
-                is false, or the caller is inside a message callback) and is longer than a receiver-paced window.
+                `message_max`; the headers take more than 65535 bytes; a message in fragments must not wait (`block` is
+                false, or the caller is inside a message callback) and is longer than a receiver-paced window; or a
+                share has had a member, and the message takes more than `retransmit_retention_size_limit` bytes.
             ipcbus.WouldBlock: the ring is full, and `block` is false or the caller is inside a message callback.
             ipcbus.ClosedError, ipcbus.WrongProcess: the source is closed, or belongs to the parent of a fork.
             ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
@@ -495,6 +496,12 @@ cdef class TopicSource:
             self.retained = NULL if retention is None else &retention.retained
             if retention is not None:
                 retention.attach(self.next_sequence, self.batch.ns_per_tick(), &self.line.published, self.batch)
+
+    def _feed_shares(self):
+        with cython.critical_section(self.batch):
+            self.feeds_shares = True
+            # Longer ones take the way of messages in fragments, which looks at the limit: others need no look for it.
+            self.message_max = min(self.message_max, (self.retained.size_limit - RETAINED_HEADER_BYTES) & ~<uint64_t>7)
 
     def _hold(self, bint holds):
         with cython.critical_section(self.batch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -360,6 +361,58 @@ def test_what_waits_is_kept_when_a_long_message_follows(domain: str, transport: 
         source.flush()
         wait_until(lambda: source.shares["workers"].pending == 0, sending)
         assert (source.shares["workers"].lost, done) == (0, [450_000, 900_000])
+
+
+@embedded
+@on_all
+def test_a_message_that_cannot_be_kept_for_members_is_refused(bus: Bus) -> None:
+    events: list[SourceEvent] = []
+    limit, got = 1 << 18, list[bytes]()
+    options: dict[str, object] = {"message_max": 300_000} if bus.kind.transport == "lbtsmx" else {}
+    source = bus.source(retransmit_retention_size_limit=limit, on_event=events.append, **options)
+    bus.context("other").receiver("t", on_data=got.append)
+    joined(bus, source, 1)
+    source.send(bytes(290_000))  # no share needs it
+    member = Member(bus)
+    joined(bus, source, 2)
+    for send_long in (
+        lambda: source.send(bytes(290_000)),
+        lambda: source.send(bytes(290_000), headers={"name": b"value"}, block=False),
+        lambda: source.send_many([bytes(290_000)]),
+    ):
+        with pytest.raises(ipcbus.MessageTooLarge, match=f"topic 't'.*retransmit_retention_size_limit = {limit};"):
+            send_long()
+    if options:
+        with pytest.raises(ipcbus.MessageTooLarge, match="retransmit_retention_size_limit"), source.acquire(290_000):
+            pass
+    source.send(bytes(200_000), flush=True)
+    assert settled(bus, source).lost == 0
+    bus.until(lambda: len(got) == 2, "the others")
+    assert ([len(data) for data in member.data], [len(data) for data in got]) == ([200_000], [290_000, 200_000])
+    assert SourceEventType.SHARE_FAILURE not in [event.type for event in events]
+
+
+@embedded
+@on_all
+def test_the_refusal_names_the_limit_that_is_enough(bus: Bus) -> None:
+    options: dict[str, object] = {"message_max": 300_000} if bus.kind.transport == "lbtsmx" else {}
+    source, member = bus.source(retransmit_retention_size_limit=1 << 18, **options), Member(bus)
+    joined(bus, source, 1)
+    with pytest.raises(ipcbus.MessageTooLarge) as refusal:
+        source.send(bytes(290_000))
+    (enough,) = re.findall(r"make the source with retransmit_retention_size_limit=(\d+)", str(refusal.value))
+    enough = int(enough)
+    for number, limit in enumerate((enough - 1, enough)):
+        source = bus.source(f"t{number}", retransmit_retention_size_limit=limit, **options)
+        other = bus.receiver(f"t{number}", member.take, share="workers")
+        joined(bus, source, 1)
+        if limit < enough:
+            with pytest.raises(ipcbus.MessageTooLarge):
+                source.send(bytes(290_000))
+        else:
+            source.send(bytes(290_000), flush=True)
+            assert settled(bus, source).consumed == 1
+        other.close()
 
 
 def data_of(receiver: Receiver) -> bytes:

@@ -52,6 +52,9 @@ class SharedSource(Protocol):
     def _retain(self, retention: Retention | None) -> None:
         """Lets it keep what it sends."""
 
+    def _feed_shares(self) -> None:
+        """Makes it refuse messages that are longer than all that it keeps."""
+
     def _hold(self, holds: bool) -> None:
         """Makes its sends wait, or lets them go on."""
 
@@ -306,6 +309,7 @@ class SharedSources:
         if is_own := retention is None:
             retention = Retention(0, 0, size_limit)
             source._retain(retention)
+        source._feed_shares()
         dead = options.umq_ulb_dead_letter_topic
         shared = _Shared(source, session, number, settings, retention, size_limit, is_own, retention.next, dead)
         self._all[session, number] = shared
