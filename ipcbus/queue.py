@@ -62,6 +62,11 @@ class Queue(Generic[T]):
 
     An item is in the queue when `put` returns, so items of several processes stay in the order in which their puts
     returned, and they outlive the process that put them, also when it is killed.
+
+    One process puts at a time, and one gets. A call with a timeout, or with `block=False`, waits for its turn beyond
+    its timeout, as a healthy process needs some microseconds only: up to 20 ms beside a call of another process that
+    does not go on, because the process is stopped or copies a very long item, and up to 200 ms in all while others get
+    their turns. Then it raises `Full` or `Empty`, though there may be room or an item.
     """
 
     def __init__(self, maxsize: int = 0, *, max_bytes: int | None = None) -> None:
@@ -112,10 +117,10 @@ class Queue(Generic[T]):
             obj: the item. It is encoded at once, so that later changes of the object do not change the item; an error
                 of pickle is raised here.
             block: whether to wait for room.
-            timeout: most seconds to wait; None for ever.
+            timeout: most seconds to wait; None for ever. The call may wait 0.2 s longer for its turn, see the class.
 
         Raises:
-            queue.Full: there is no room in time.
+            queue.Full: there is no room in time, or other processes put items all the time.
             QueueClosed: this process has closed the queue.
             MessageTooLarge: the item is longer than `max_bytes` of the queue.
             PermissionRefused: the item has to be pickled, and the queue belongs to another user.
@@ -138,13 +143,13 @@ class Queue(Generic[T]):
 
         Args:
             block: whether to wait for an item.
-            timeout: most seconds to wait; None for ever.
+            timeout: most seconds to wait; None for ever. The call may wait 0.2 s longer for its turn, see the class.
 
         Returns:
             The item; arrays and bytearrays belong to the caller and may be changed.
 
         Raises:
-            queue.Empty: there is no item in time.
+            queue.Empty: there is no item in time, or other processes take items all the time.
             QueueClosed: this process has closed the queue.
             PermissionRefused: the next item is pickled, and the queue belongs to another user.
             SegmentDamaged: another program wrote into the memory of the queue.
@@ -165,21 +170,21 @@ class Queue(Generic[T]):
                 self._ring.refuse()
 
     def put_nowait(self, obj: T) -> None:
-        """Puts an item without waiting.
+        """Puts an item without waiting for room; see the class for the wait for its turn.
 
         Args:
             obj: the item.
 
         Raises:
-            queue.Full: there is no room now.
+            queue.Full: there is no room now, or other processes put items all the time.
         """
         self.put(obj, False)
 
     def get_nowait(self) -> T:
-        """Takes the next item off without waiting.
+        """Takes the next item off without waiting for one; see the class for the wait for its turn.
 
         Raises:
-            queue.Empty: there is no item now.
+            queue.Empty: there is no item now, or other processes take items all the time.
         """
         return self.get(False)
 

@@ -7,7 +7,9 @@ grows and shrinks by chunks (`item_layout`), up to a limit.
 Each side has one lock, which outlives its holder too: the kernel hands it on when the holder is killed, at any step.
 What a killed producer had not finished never was an item. What a killed consumer had not taken off is the next one's.
 
-Any thread of any process may use a ring. A wait does not hold the interpreter's lock, and signals interrupt it.
+Any thread of any process may use a ring. A wait does not hold the interpreter's lock, and signals interrupt it. A call
+waits for its turn beyond its timeout: up to 20 ms beside a call that does not go on, and up to 200 ms in all while
+other calls get their turns. So a process that is stopped in the middle of a call holds no other up for longer.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,7 @@ class ItemRing:
     """Most items; 0 for no limit."""
 
     checkpoint: Callable[[str], object] | None
-    """For tests: called with the name of each step of `put` and `get` after the step."""
+    """For tests: called with the name of each step of `put` and `get` after the step, and before a wait for a lock."""
 
     def __init__(self, fd: int, secret: bytes) -> None:
         """Maps a ring.
@@ -51,7 +53,8 @@ class ItemRing:
             timeout: seconds that the call waits for room; None for ever, 0 not at all.
 
         Returns:
-            False when the time is over: the item is not in the ring.
+            False when the time is over, without room or because another producer was putting all the time: the item is
+            not in the ring.
 
         Raises:
             ValueError: the item is longer than `item_max`.
@@ -64,7 +67,8 @@ class ItemRing:
         """Takes the next item off; skips and counts signed items of which the tag is wrong.
 
         Returns:
-            Kind and bytes of the item, as a bytearray for `ITEM_WRITABLE`; None when the time is over.
+            Kind and bytes of the item, as a bytearray for `ITEM_WRITABLE`; None when the time is over, without an item
+            or because another consumer was getting one all the time.
 
         Raises:
             ringbuf.ring_errors.SegmentRefused: the next item is signed, and this process runs as another user.

@@ -48,8 +48,15 @@ cdef enum:
     LOCK_SLICE_NS = 50_000_000  # signals are looked at between two slices
     RECHECK_NS = 250_000_000    # who wakes a process may be killed before it does, or the one that was woken
 
-cdef int64_t PATIENCE_NS = 1_000_000_000
-"""How long a call that does not wait for items waits for the lock: its holder only copies one item."""
+cdef int64_t PATIENCE_NS = 20_000_000
+"""How long a call waits beyond its timeout for a lock, while no item is put, or got, under it.
+
+A call that does not wait would fail beside a holder that copies one item, for microseconds, or that the system has set
+aside for the turn of another process. A holder that is stopped, or copies very much, is not waited for any longer.
+"""
+
+cdef int64_t TURN_NS = 200_000_000
+"""How long a call waits beyond its timeout for a lock which others take, one after the other."""
 
 cdef bint ALONE = len(os.sched_getaffinity(0)) == 1
 
@@ -60,12 +67,12 @@ cdef inline uint64_t item_bytes(uint32_t kind, uint64_t length) noexcept nogil:
 
 
 cdef int64_t deadline_of(object timeout) except? -2:
-    """Returns the time of the monotonic clock at which a wait ends; -1 for never, 0 for no wait."""
+    """Returns the time of the monotonic clock at which a wait ends: now for no wait, -1 for never."""
     if timeout is None:
         return -1
     cdef double seconds = timeout
     if not seconds > 0:
-        return 0
+        seconds = 0
     return <int64_t>monotonic_ns + <int64_t>(min(seconds, 1e9) * 1e9)
 
 
@@ -110,11 +117,11 @@ cdef class ItemRing:
     # ------------------------------------------------------------------------------------------------ locks
 
     cdef bint lock(self, ItemSide *side, int64_t deadline) except? False:
-        """Takes the lock of a side; returns False when the time is over."""
+        """Takes the lock of a side; returns False when the deadline, and the patience beyond it, are over."""
         cdef int result = lock_try(side.lock), tries
-        cdef int64_t now, rest
-        if result == LOCK_BUSY and 0 <= deadline:
-            deadline = max(deadline, <int64_t>monotonic_ns + PATIENCE_NS)
+        cdef uint64_t seen = _atomics.load_relaxed64(&side.count)
+        # Not from now on: a call that takes the lock several times would add the patience up.
+        cdef int64_t now, rest, give_up = -1 if deadline < 0 else deadline + PATIENCE_NS
         while result == LOCK_BUSY:
             with nogil:
                 for tries in range(0 if ALONE else LOCK_SPINS):
@@ -123,9 +130,14 @@ cdef class ItemRing:
                     if result != LOCK_BUSY:
                         break
                 if result == LOCK_BUSY:
-                    now = <int64_t>monotonic_ns
-                    rest = LOCK_SLICE_NS if deadline < 0 else min(deadline - now, <int64_t>LOCK_SLICE_NS)
+                    now, rest = <int64_t>monotonic_ns, LOCK_SLICE_NS
+                    if 0 <= give_up:
+                        if _atomics.load_relaxed64(&side.count) != seen:
+                            seen = _atomics.load_relaxed64(&side.count)
+                            give_up = max(give_up, min(now + PATIENCE_NS, deadline + TURN_NS))
+                        rest = min(give_up - now, <int64_t>LOCK_SLICE_NS)
                     if rest > 0:
+                        self.step(b"lock: busy")
                         result = lock_wait(side.lock, rest)
             if result == LOCK_BUSY:
                 PyErr_CheckSignals()

@@ -6,6 +6,7 @@ import os
 import signal
 import struct
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -234,6 +235,65 @@ def test_a_waiting_process_goes_on_when_the_holder_of_the_lock_is_killed() -> No
         killer.join()
     assert drained(made) == [b"mine"]
     assert made.counts()[2] == 1
+
+
+BUSY_WAITS = 5
+"""Waits for a lock that no call with a short timeout makes: each lasts 50 ms, or as long as the call may wait."""
+
+
+class Holder:
+    """A thread that holds a lock of the ring until it is released."""
+
+    def __init__(self, made: ItemRing, side: str) -> None:
+        """Returns when the lock is held; the ring has an item."""
+        self.held, self.released = threading.Event(), threading.Event()
+        self.ring = ItemRing(os.dup(made.fd), KEY)
+        self.ring.checkpoint = lambda name: self._stop() if name == f"{side}: copied" else None
+        use = partial(put, self.ring, b"of the holder") if side == "put" else partial(self.ring.get, 0)
+        self.thread = threading.Thread(target=use)
+        self.thread.start()
+        assert self.held.wait(GIVE_UP_S)
+
+    def _stop(self) -> None:
+        self.held.set()
+        self.released.wait(GIVE_UP_S)
+
+    def end(self) -> None:
+        self.released.set()
+        self.thread.join()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01])
+@pytest.mark.parametrize("side", ["put", "get"])
+def test_a_call_gives_up_at_its_timeout_while_another_one_holds_the_lock(side: str, timeout: float) -> None:
+    made = ring()
+    put(made, b"first")
+    put(made, b"second")
+    holder = Holder(made, side)
+    waits = 0
+
+    def checkpoint(name: str) -> None:
+        nonlocal waits
+        waits += name == "lock: busy"
+        if waits == BUSY_WAITS:  # whoever waits on gets the lock in the end
+            holder.end()
+
+    made.checkpoint = checkpoint
+    done = put(made, b"third", timeout) if side == "put" else made.get(timeout)
+    assert not done
+    assert holder.thread.is_alive()
+    holder.end()
+    assert put(made, b"fourth") if side == "put" else made.get(0)
+
+
+@pytest.mark.parametrize("side", ["put", "get"])
+def test_a_call_without_a_wait_waits_for_one_that_is_done_soon(side: str) -> None:
+    made = ring()
+    put(made, b"first")
+    put(made, b"second")
+    holder = Holder(made, side)
+    made.checkpoint = lambda name: holder.end() if name == "lock: busy" else None
+    assert put(made, b"third") if side == "put" else made.get(0)
 
 
 def test_another_key_or_another_byte_is_refused_and_counted() -> None:
