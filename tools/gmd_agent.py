@@ -14,7 +14,7 @@ from ipcbus.errors import GmdAreaLocked, GmdError, IpcBusError
 from ipcbus.gmd import area_yielding
 from ipcbus.gmd.area_folders import SOURCE, area_folder, area_folders
 from ipcbus.gmd.area_identity import LOCK
-from ipcbus.gmd.area_inspection import inspect
+from ipcbus.gmd.area_inspection import inspect, is_area
 from ipcbus_tools.common import Failure
 
 if TYPE_CHECKING:
@@ -172,9 +172,12 @@ class Agent:
             self._refused.pop(folder, None)
             return
         mark, (text, until) = self._mark(folder), self._refused.get(folder, ("", 0.0))
-        if self._settled.get(folder) == mark or time.monotonic() < until:
-            return
         try:
+            if not is_area(self._files.names(folder)):  # it was purged, or its first owner is just making it
+                self._refused.pop(folder, None)
+                return
+            if self._settled.get(folder) == mark or time.monotonic() < until:
+                return
             yields = partial(area_yielding.yield_if_wanted, self._files, folder)
             found = inspect(self._files, folder, before_each=yields)
             if found.recovery is None or (not found.recovery.index.count and not found.faults):

@@ -62,7 +62,7 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
         identity = streams = recovery = None
         try:
             identity = read_identity(files, folder)
-            if identity is None and LOCK in names and len(names) > 1:
+            if identity is None and LOCK in names:
                 raise GmdAreaDamaged(f"{folder / 'area'}: the file is missing")
         except GmdAreaDamaged as error:
             faults.append((str(folder / "area"), 0, 0, str(error)))
@@ -80,9 +80,12 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
 
 
 def is_area(names: Iterable[str]) -> bool:
-    """Returns whether one of the files of an area is among the files of a directory."""
+    """Returns whether one of the files of an area is among the files of a directory.
+
+    The lock does not count: it is what a purge leaves, and what an owner makes before anything else.
+    """
     names = set(names)
-    return bool({IDENTITY, LOCK, ACKNOWLEDGED} & names or serials(names))
+    return bool({IDENTITY, ACKNOWLEDGED} & names or serials(names))
 
 
 def require_area(files: Files, folder: Path) -> list[str]:

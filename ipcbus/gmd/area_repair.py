@@ -52,7 +52,10 @@ def repair_area(files: Files, folder: Path) -> Repaired:
 
 
 def purge_area(files: Files, folder: Path) -> None:
-    """Removes all files of an area but its lock.
+    """Removes all files of an area but its lock; after that, there is no area any more.
+
+    The lock stays, as an owner may have opened its file already, to take the lock next: if the file were removed, that
+    owner would have a lock without a name, and another owner could make the area at the same time.
 
     Raises:
         GmdAreaLocked: a process uses it.
@@ -63,6 +66,7 @@ def purge_area(files: Files, folder: Path) -> None:
     lock = lock_area(files, folder)
     try:
         with gmd_errors():
+            require_area(files, folder)  # another process may have removed it before the lock was free
             files.remove(folder / acknowledgement_file.NAME)
             area_opening.remove_files(files, folder)
     finally:

@@ -12,6 +12,7 @@ from ipcbus.gmd import sender_notes
 from ipcbus.gmd.acknowledgement_file import FileReceiverArea
 from ipcbus.gmd.area_folders import area_folder
 from ipcbus.gmd.area_identity import AreaIdentity
+from ipcbus.gmd.area_repair import purge_area
 from ipcbus.gmd.delivery_modes import SOME
 from ipcbus.gmd.delivery_terms import timeout_note
 from ipcbus.gmd.file_area import FileArea
@@ -19,6 +20,7 @@ from ipcbus.gmd.sender_notes import Note
 from ipcbus.storage.files import Disk
 from ipcbus_tools import json_schemas
 from ipcbus_tools.cli import cli
+from ipcbus_tools.gmd_agent import Agent
 from ipcbus_tools.signals import SignalHandler, Stopped
 
 if TYPE_CHECKING:
@@ -167,6 +169,38 @@ def test_an_area_is_removed_after_a_question(area: Path) -> None:
     opened = FileArea.open(Disk(), area, SENDER)
     assert opened.last_number == 0
     opened.close()
+
+
+@pytest.mark.parametrize("role", ["source", "receiver"])
+def test_nothing_is_left_of_an_area_that_was_removed(tmp_path: Path, role: str) -> None:
+    folder = area_folder(tmp_path, "gateway", "orders", role)
+    kind: Any = FileArea if role == "source" else FileReceiverArea
+    kind.open(Disk(), folder, SENDER).close()
+    assert facts("purge", str(folder), "--yes")["name"] == "gateway"
+    assert facts("list", "--directory", str(tmp_path))["areas"] == []
+    assert "there are no areas" in run("list", "--directory", str(tmp_path)).output
+    for name, *more in (
+        *(["show"], ["verify"], ["repair"], ["purge", "--yes"]),
+        *(["forget", "settlement"], ["resend", "--seconds", "0"]),
+    ):
+        result = run(name, str(folder), *more)
+        assert (result.exit_code, "there is no GMD area" in result.output) == (1, True), result.output
+    agent = run("agent", "--directory", str(tmp_path), "--once")
+    assert (agent.exit_code, agent.output) == (0, "")
+    kind.open(Disk(), folder, SENDER).close()
+
+
+def test_an_agent_forgets_an_area_that_it_refused_when_it_is_removed(area: Path, tmp_path: Path) -> None:
+    spoil(area)
+    agent = Agent(Disk(), tmp_path, lambda _: None)
+    try:
+        agent.look()
+        assert agent.troubles == 1
+        purge_area(Disk(), area)
+        agent.look()
+        assert agent.troubles == 0
+    finally:
+        agent.close()
 
 
 def test_a_missing_area_is_an_error(tmp_path: Path) -> None:
