@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import time
 from dataclasses import dataclass
@@ -65,10 +66,37 @@ directory_option = click.option(
 
 
 def areas_directory(option: str | None) -> Path:
-    """Returns the directory that option --directory names, or the user's."""
+    """Returns the directory that option --directory names, or the user's.
+
+    Raises:
+        GmdError: the path is not a directory.
+    """
+    from ipcbus.errors import GmdError
     from ipcbus.gmd.area_folders import default_directory
 
-    return Path(option) if option else default_directory(os.environ, Path.home())
+    found = Path(option) if option else default_directory(os.environ, Path.home())
+    if found.exists() and not found.is_dir():
+        raise GmdError(f"{found}: this is not a directory; give the directory of the areas (ipc_gmd_directory)")
+    return found
+
+
+def _directory_of_agent(option: str | None) -> Path:
+    """Returns the directory for an agent, which would wait in a directory that no sender uses.
+
+    The user's directory may be missing: an agent may start before the user's first sender, which makes it.
+
+    Raises:
+        GmdError: the path is not a directory, or the option names a directory that does not exist.
+    """
+    from ipcbus.errors import GmdError
+
+    found = areas_directory(option)
+    if option and not found.exists():
+        raise GmdError(
+            f"{found}: there is no such directory; give the directory of the senders (ipc_gmd_directory), or make it "
+            f"if they start later: mkdir -p -m 700 {shlex.quote(str(found))}"
+        )
+    return found
 
 
 @click.command("agent", short_help="Delivers what is pending in areas whose senders are gone.")
@@ -81,7 +109,8 @@ def agent_command(context: click.Context, directory: str | None, once: bool, as_
 
     The agent opens their areas with the domain and the transport options that the areas keep, and sends under the
     sender's name, incarnation and numbers until the receivers have acknowledged. It gives an area back when its sender
-    returns. It waits for ever for receivers that are away. Run one agent for each directory, as the senders' user.
+    returns. It waits for ever for receivers that are away. Run one agent for each directory, as the senders' user. The
+    directory that --directory names must exist.
 
     \b
     Examples:
@@ -93,7 +122,7 @@ def agent_command(context: click.Context, directory: str | None, once: bool, as_
     from ipcbus_tools.gmd_agent import Agent
 
     with SignalHandler() as signals:
-        agent = Agent(Disk(), areas_directory(directory), _print_json if as_json else _print)
+        agent = Agent(Disk(), _directory_of_agent(directory), _print_json if as_json else _print)
         try:
             while True:
                 agent.look()

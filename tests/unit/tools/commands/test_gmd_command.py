@@ -190,6 +190,30 @@ def test_nothing_is_left_of_an_area_that_was_removed(tmp_path: Path, role: str) 
     kind.open(Disk(), folder, SENDER).close()
 
 
+def test_an_agent_refuses_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    missing = tmp_path / "a typo"
+    result = run("agent", "--directory", str(missing), "--once")
+    assert result.exit_code == 1
+    assert f"{missing}: there is no such directory" in result.output
+    assert f"mkdir -p -m 700 '{missing}'" in result.output
+    assert not missing.exists()
+
+
+def test_an_agent_may_start_before_the_first_sender_of_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert run("agent", "--once").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["list", "agent"])
+def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file"
+    path.write_text("mine")
+    result = run(name, "--directory", str(path), *(["--once"] if name == "agent" else []))
+    assert (result.exit_code, f"{path}: this is not a directory" in result.output) == (1, True), result.output
+
+
 def test_an_agent_forgets_an_area_that_it_refused_when_it_is_removed(area: Path, tmp_path: Path) -> None:
     spoil(area)
     agent = Agent(Disk(), tmp_path, lambda _: None)
