@@ -29,6 +29,8 @@ LOCK: Final = "lock"
 
 SIZE_MAX: Final = 1 << 16
 """Longest `archive.json` in bytes."""
+OR_REPAIR: Final = ", or run 'ipcbus archive repair', which mends one flipped bit"
+"""In the text of a damage of `archive.json`; it does not help where more than one bit is wrong."""
 _PARTITION: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 IDENTITY: Final = {"created_ns", "format", "host", "id"}
@@ -226,7 +228,7 @@ class Archive:
             ) from error
         except ArchiveDamaged as error:
             raise ArchiveDamaged(
-                f"{error}, or run 'ipcbus archive repair', which mends one flipped bit; if you remove the "
+                f"{error}{OR_REPAIR}; if you remove the "
                 "file, the next 'ipcbus record' gives the archive a new id, and consumers have to start again"
             ) from error
         if found.get("format") not in FORMATS:

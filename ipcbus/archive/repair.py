@@ -18,7 +18,7 @@ import numpy as np
 from ipcbus.archive import blocks, json_files, recovery, removed_offsets
 from ipcbus.archive import log_names as naming
 from ipcbus.archive import watermark as marks
-from ipcbus.archive.archive import IDENTITY, NAME, PARTITIONS, SIZE_MAX, Archive
+from ipcbus.archive.archive import IDENTITY, NAME, OR_REPAIR, PARTITIONS, SIZE_MAX, Archive
 from ipcbus.archive.archive_layout import BLOCK, BLOCK_BYTES_MAX, NAME_SESSION, NAME_TOPIC, ROW, TYPE_LOSS_DAMAGE
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.cursors import FOLDER
@@ -87,18 +87,44 @@ def repair(archive: Archive) -> list[Repair]:
     return done
 
 
-def _identity(archive: Archive) -> list[Repair]:
-    """Mends `archive.json`, which must become what was written, as no other file has the id of the archive."""
+def refusal(archive: Archive) -> str:
+    """Returns why `repair` would refuse an archive that no recorder writes, and what helps; empty if it would not.
+
+    Raises:
+        StorageError: the system refuses to list the archive.
+    """
+    try:
+        archive.logs()
+        _mended_identity(archive)
+    except ArchiveDamaged as error:
+        return str(error)
+    return ""
+
+
+def _mended_identity(archive: Archive) -> bytes:
+    """Returns what `archive.json` must become, as no other file has the id of the archive; empty if it is good.
+
+    Raises:
+        ArchiveDamaged: this cannot be known.
+    """
     if not identity_fault(archive):
-        return []
+        return b""
     path = archive.path / NAME
     data = json_files.read_bytes(archive.files, path, SIZE_MAX)
     found = json_files.corrected(data)
     if found is None and archive.damage:
-        raise ArchiveDamaged(archive.damage)
+        raise ArchiveDamaged(archive.damage.replace(OR_REPAIR, ""))
     if found is None:  # without a checksum, and edited by hand
         found = json_files.pack({key: value for key, value in json_files.unpack(data).items() if key in IDENTITY})
-    archive.files.replace(path, found)
+    return found
+
+
+def _identity(archive: Archive) -> list[Repair]:
+    """Mends `archive.json`."""
+    found = _mended_identity(archive)
+    if not found:
+        return []
+    archive.files.replace(archive.path / NAME, found)
     archive.id, archive.damage = Archive(archive.path, files=archive.files).id, ""
     return [Repair(NAME, "", "restored its content")]
 

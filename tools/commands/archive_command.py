@@ -70,6 +70,7 @@ def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
       ipcbus archive verify traffic --json | jq '.findings[].file'
     """
     from ipcbus.archive import Archive
+    from ipcbus.archive.repair import refusal
     from ipcbus.archive.verify import verify
     from ipcbus_tools.render.archive_output import Findings
     from ipcbus_tools.render.text_tables import show_table
@@ -91,7 +92,11 @@ def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
         ]
         show_table(console, "findings", rows)
         if rows:
-            console.print(f"{plural(len(rows), 'finding')}; 'ipcbus archive repair' repairs them", soft_wrap=True)
+            refused = refusal(opened)
+            what = f"cannot repair this archive: {refused}" if refused else "repairs them"
+            if not refused and any(opened.writing(log.stream) is not None for log in opened.logs()):
+                what += ", when no recorder writes the archive"
+            console.print(safe(f"{plural(len(rows), 'finding')}; 'ipcbus archive repair' {what}"), soft_wrap=True)
         else:
             console.print(safe(f"{found.archive}: nothing is damaged"), soft_wrap=True)
     ctx.exit(1 if found.findings else 0)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from ipcbus.archive import Archive, Limits
+from ipcbus.archive import Archive, Limits, json_files
 from ipcbus.archive.archive_layout import BATCH_WAIT
 from ipcbus_tools import json_schemas
 from ipcbus_tools.cli import cli
@@ -109,11 +110,43 @@ def test_verify_and_repair(path: Path) -> None:
     assert result.exit_code == 1
     assert f"{finding['first']}-{finding['end'] - 1}" in result.stdout
     with Archive(path).writer("feed"):
+        assert run("verify", str(path)).stdout.endswith("repairs them, when no recorder writes the archive\n")
         refused = run("repair", str(path))
         assert (refused.exit_code, refused.stdout) == (1, "")
         assert "is written by pid" in refused.stderr
     assert run("repair", str(path)).stdout.endswith("1 repair, 10 rows lost\n")
     assert facts("verify", str(path))["findings"] == []
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "two bits", "another format", "a copied log"])
+def test_verify_promises_no_repair_that_is_refused(path: Path, damage: str) -> None:
+    identity = path / "archive.json"
+    data = identity.read_bytes()
+    if damage == "a copied log":
+        shutil.copytree(path / "feed" / "0", path / "other" / "0")
+    else:
+        spoiled = {
+            **{"empty": b"", "cut": data[:60], "two bits": bytes([data[0] ^ 1, data[1] ^ 1]) + data[2:]},
+            "another format": json_files.pack({**json_files.unpack(data), "format": 99}),
+        }
+        identity.write_bytes(spoiled[damage])
+    shown = run("verify", str(path))
+    assert shown.exit_code == 1
+    assert "findings; 'ipcbus archive repair' cannot repair this archive: " in shown.stdout
+    refused = run("repair", str(path))
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    reason = refused.stderr.removeprefix("error: ").strip()
+    assert shown.stdout.strip().endswith(reason)
+    assert "or run 'ipcbus archive repair'" not in reason
+
+
+def test_verify_promises_the_repair_of_one_flipped_bit(path: Path) -> None:
+    identity = path / "archive.json"
+    data = identity.read_bytes()
+    identity.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    assert run("verify", str(path)).stdout.endswith("findings; 'ipcbus archive repair' repairs them\n")
+    assert run("repair", str(path)).exit_code == 0
+    assert identity.read_bytes() == data
 
 
 @pytest.mark.parametrize("name", ["info", "verify", "repair"])
