@@ -95,7 +95,11 @@ TYPE_LOSS_RECORDER = 255
 """`type` of a loss by the recorder: it had no memory, or did not run. The other types are those of `MessageType`."""
 
 TYPE_LOSS_DAMAGE = 254
-"""`type` of a loss that a repair of the archive wrote: `numbers` rows of unknown topic (topic 0, session 0)."""
+"""`type` of a loss that a repair of the archive wrote, of unknown topic (topic 0, session 0).
+
+It stands in place of a message that spans `numbers` sequence numbers, or, with `numbers` 1, of a row that could not be
+read.
+"""
 
 LOSS_TYPES = (
     int(MessageType.UNRECOVERABLE_LOSS),

@@ -1,8 +1,9 @@
 """Repairs an archive: afterwards every row can be read, and what is lost is counted.
 
 A block with wrong checksums becomes as many rows of `TYPE_LOSS_DAMAGE`, in place: every other row keeps its offset, the
-log does not get shorter, and a reader that reads meanwhile gets the damage or the loss. What a crash left is mended as
-each writer does it (`ipcbus.archive.recovery`).
+log does not get shorter, and a reader that reads meanwhile gets the damage or the loss. Where the rows are good and
+only the bytes of the messages are damaged, rows without bytes stay, such as the begin of a session, and the losses
+count the numbers of the messages. What a crash left is mended as each writer does it (`ipcbus.archive.recovery`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from ipcbus.archive import blocks, json_files, recovery, removed_offsets
 from ipcbus.archive import log_names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.archive import IDENTITY, NAME, OR_REPAIR, PARTITIONS, SIZE_MAX, Archive
-from ipcbus.archive.archive_layout import BLOCK, BLOCK_BYTES_MAX, NAME_SESSION, NAME_TOPIC, ROW, TYPE_LOSS_DAMAGE
+from ipcbus.archive.archive_layout import (
+    BATCH_WAIT,
+    BLOCK,
+    BLOCK_BYTES_MAX,
+    NAME_SESSION,
+    NAME_TOPIC,
+    ROW,
+    TYPE_LOSS_DAMAGE,
+)
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.cursors import FOLDER
 from ipcbus.archive.log_limits import Limits
@@ -32,6 +41,7 @@ from ipcbus.embedding import FileMissing, salvage
 from ipcbus.errors import ArchiveDamaged
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -325,7 +335,8 @@ class _LogRepair:
                 for block in self._recovered_blocks(opened, at, end, kinds):
                     good.append(block)
                     at = block.end
-                good += self._write_losses(idx, opened.base, good, at, end)
+                known = list(self._known_rows(opened, at, end, kinds))
+                good += self._write_losses(idx, opened.base, good, at, end, known)
                 if piece is not None:
                     good.append(piece)
                     at = piece.end
@@ -355,20 +366,57 @@ class _LogRepair:
             )
         return found
 
-    def _write_losses(self, idx: File, base: int, good: list[Block], first: int, end: int) -> list[Block]:
-        """Writes losses for the offsets from `first` to `end`, and returns their blocks."""
-        made = []
+    def _known_rows(
+        self, opened: OpenSegment, first: int, end: int, kinds: NDArray[np.uint8]
+    ) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """Yields the rows of blocks of which only the messages are damaged, with the offset of the first row."""
+        for records in opened.all_records():
+            for block in records:
+                if block is None or not first <= block.first_offset < block.end <= end:
+                    continue
+                raw, _ = opened.read_block(block)
+                if blocks.fault(block, opened.base, raw, None) is not None:
+                    continue
+                rows = np.frombuffer(raw, ROW)
+                if not blocks.contradiction(rows, block.position, block.bytes, kinds):
+                    yield block.first_offset, rows
+
+    def _write_losses(
+        self,
+        idx: File,
+        base: int,
+        good: list[Block],
+        first: int,
+        end: int,
+        known: list[tuple[int, NDArray[np.void]]],
+    ) -> list[Block]:
+        """Writes losses for the offsets from `first` to `end`, and returns their blocks.
+
+        Args:
+            idx: the file of rows.
+            base: the first offset of the segment.
+            good: the good blocks before.
+            first: the first offset.
+            end: the offset after the last.
+            known: rows of these offsets that can be read, though the messages cannot.
+        """
+        made, kept = [], 0
         position = good[-1].position + good[-1].bytes if good else 0
         time_ns = good[-1].last_receive_ns if good else 0
         for start in range(first, end, _ROWS_MAX):
             rows = np.zeros(min(_ROWS_MAX, end - start), ROW)
-            rows["type"], rows["numbers"] = TYPE_LOSS_DAMAGE, 1
-            rows["position"], rows["receive_ns"] = position, time_ns
+            rows["type"], rows["numbers"], rows["receive_ns"] = TYPE_LOSS_DAMAGE, 1, time_ns
+            for offset, found in known:
+                begin, last = max(offset, start), min(offset + len(found), start + len(rows))
+                if begin < last:
+                    kept += _keep(rows[begin - start : last - start], found[begin - offset : last - offset])
+            rows["position"] = position
             idx.write_at((start - base) * ROW_SIZE, rows.view(np.uint8).data)
             made += [block for block in blocks.parse(blocks.describe(start, rows, position, b""), base) if block]
         if made:
-            what = f"offsets {first} to {end - 1} could not be read; they are losses now"
-            self._report(idx.path, what, end - first)
+            but = f", except {kept} rows without messages" if kept else ""
+            what = f"offsets {first} to {end - 1} could not be read; they are losses now{but}"
+            self._report(idx.path, what, end - first - kept)
         return made
 
     def _cut_tail(self, base: int, good: list[Block]) -> None:
@@ -387,3 +435,13 @@ class _LogRepair:
                     file.truncate(size)
                     file.sync()
                     self._report(path, f"cut {have - size} bytes after its last block")
+
+
+def _keep(rows: NDArray[np.void], known: NDArray[np.void]) -> int:
+    """Puts into losses what is known of the rows in whose place they are; returns how many rows stay as they are."""
+    empty = (known["length"] == 0) & (known["headers"] == 0)
+    numbers = known["numbers"]
+    rows["numbers"] = np.where(numbers & BATCH_WAIT, 1, np.maximum(numbers, 1))
+    rows["receive_ns"] = known["receive_ns"]
+    rows[empty] = known[empty]
+    return int(np.count_nonzero(empty))

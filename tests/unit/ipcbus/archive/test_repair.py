@@ -4,18 +4,21 @@ import random
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ipcbus.archive import Archive, Limits
-from ipcbus.archive.archive_layout import LOSS_TYPES, TYPE_LOSS_DAMAGE, WATERMARK_AT
+from ipcbus.archive.archive_layout import BATCH_WAIT, LOSS_TYPES, TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER, WATERMARK_AT
 from ipcbus.archive.repair import repair
 from ipcbus.archive.verify import verify
 from ipcbus.errors import ArchiveDamaged, ArchiveLocked, OffsetsExpired
-from tests.kit.archives import add, values_of
+from ipcbus.message import MessageType
+from tests.kit.archives import add, made, values_of
 from tests.kit.disks import FaultyDisk
 
 ROOT = Path("/archive")
 FOLDER = ROOT / "host" / "0"
+DATA, EOS, BOS = (int(kind) for kind in (MessageType.DATA, MessageType.EOS, MessageType.BOS))
 ROWS = 400
 
 
@@ -110,6 +113,37 @@ def test_a_damaged_block_becomes_losses(disk: FaultyDisk, suffix: str) -> None:
     segments = archive.log("host/0").segments()
     assert sum(each.losses for each in segments) == sum(each.lost for each in segments) == len(lost)
     assert TYPE_LOSS_DAMAGE in LOSS_TYPES
+
+
+@pytest.mark.parametrize("suffix", ["dat", "idx"])
+def test_events_stay_and_losses_count_numbers_where_only_messages_are_damaged(suffix: str) -> None:
+    disk = FaultyDisk(random.Random(1))
+    archive = Archive.create(ROOT, files=disk)
+    with archive.writer("host") as writer:
+        values = [b"", b"abc", b"defgh", b"", b"ijk", b""]
+        rows, data = made(values, topic=writer.topic("t"), session=writer.session("s"))
+        rows["type"] = [BOS, DATA, DATA, TYPE_LOSS_RECORDER, DATA, EOS]
+        rows["numbers"] = [0, BATCH_WAIT | 7, 3, 40, 1, 0]
+        writer.append(rows, data)
+        add(writer, [b"good"])
+    path = segment(disk, 0, suffix)
+    disk.spoil(path, flipped(disk.content()[path], 1))
+    (done,) = repair(archive)
+    assert verify(archive) == []
+    chunks = list(archive.log("host/0").read(0, 7))
+    rows = np.concatenate([chunk.rows for chunk in chunks])
+    kept = [(int(row["type"]), int(row["numbers"])) for row in rows]
+    if suffix == "idx":  # what the rows were is not known
+        assert (kept[:6], done.lost) == ([(TYPE_LOSS_DAMAGE, 1)] * 6, 6)
+        return
+    lost = [(TYPE_LOSS_DAMAGE, numbers) for numbers in (1, 3, 1)]
+    assert kept == [(BOS, 0), *lost[:2], (TYPE_LOSS_RECORDER, 40), lost[2], (EOS, 0), (DATA, 1)]
+    assert done.lost == 3
+    assert "except 3 rows" in done.what
+    assert values_of(chunks) == [b""] * 6 + [b"good"]
+    assert (rows["topic"] > 0).tolist() == [True, False, False, True, False, True, True]
+    (found,) = archive.log("host/0").segments()
+    assert (found.losses, found.lost) == (4, 45)
 
 
 def test_two_damaged_records_of_blocks_are_written_anew(disk: FaultyDisk) -> None:
