@@ -59,7 +59,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "system/test_tls.py": "ipcbus/transport/tcp/tcp_plan.py",
     "system/test_fallback_over_tcp.py": "ipcbus/transport/twin_plan.py",
     "unit/ipcbus/config/test_network_key.py": "ipcbus/config/secret_file.py",
-    "system/test_tcp_faults.py": "ipcbus/transport/tcp/stream_port.py ipcbus/transport/tcp/tcp_receiver.py",
+    "system/test_tcp_faults.py": "ipcbus/transport/tcp/stream_port.py",
     "conformance/test_requests.py": (
         "ipcbus/runtime/receiving/receiver_channels.py ipcbus/runtime/receiving/response_sessions.py "
         "ipcbus/runtime/receiving/responses.py ipcbus/runtime/sending/asking.pyx "
