@@ -400,10 +400,6 @@ def test_a_wait_spins_instead_of_a_sleep_after_a_short_one(
     sleeper: Sleeper, watching: tuple[Pump, SharedWords]
 ) -> None:
     _, words = watching
-    pump = sleeper.pump = Pump(linger_ns=int(GIVE_UP_S * 1e9))
-    pump.set_timer(FOREVER_NS)
-    pump.sleep_on(sleeper.epoll.fileno(), sleeper.bell, sleeper.kick, sleeper.arm, sleeper.answer)
-    pump.watch([], [words.watched(0)])
 
     def look() -> int:
         words.store64(0, 0)
@@ -413,14 +409,28 @@ def test_a_wait_spins_instead_of_a_sleep_after_a_short_one(
         words.store64(0, 1)
         os.write(sleeper.ringer, b"d")
 
-    pump.look = look
-    while not sleeper.armed:  # on a busy machine the word may change before the turn sleeps
-        threading.Timer(0.001, wake).start()
-        assert pump.turn(None) == 1
-    assert sleeper.armed == [True]
-    threading.Timer(0.001, words.store64, (0, 1)).start()
-    assert pump.turn(None) == 1
-    assert sleeper.armed == [True, False]
+    def turn(pump: Pump) -> None:
+        waking = threading.Timer(0.001, wake)
+        waking.start()
+        while pump.turn(None) != 1:  # else Python has a turn first
+            pass
+        waking.join()
+
+    for _ in range(50):  # on a busy machine the word may change before the first turn sleeps, or too late
+        pump = sleeper.pump = Pump(linger_ns=int(GIVE_UP_S * 1e9))
+        pump.set_timer(FOREVER_NS)
+        pump.sleep_on(sleeper.epoll.fileno(), sleeper.bell, sleeper.kick, sleeper.arm, sleeper.answer)
+        pump.watch([], [words.watched(0)])
+        pump.look = look
+        sleeper.armed.clear()
+        while select.select([sleeper.bell], [], [], 0)[0]:
+            os.read(sleeper.bell, 64)
+        turn(pump)
+        slept = list(sleeper.armed)
+        turn(pump)
+        if (slept, sleeper.armed) == ([True], [True, False]):
+            return
+    pytest.fail("no turn after a short sleep spun")
 
 
 def test_control_channels_are_armed_for_each_sleep(sleeper: Sleeper, watching: tuple[Pump, SharedWords]) -> None:
