@@ -416,7 +416,8 @@ def test_a_wait_spins_instead_of_a_sleep_after_a_short_one(
             pass
         waking.join()
 
-    for _ in range(50):  # on a busy machine the word may change before the first turn sleeps, or too late
+    spun = 0
+    for _ in range(20):  # on a busy machine the word may change before the first turn sleeps, or too late
         pump = sleeper.pump = Pump(linger_ns=int(GIVE_UP_S * 1e9))
         pump.set_timer(FOREVER_NS)
         pump.sleep_on(sleeper.epoll.fileno(), sleeper.bell, sleeper.kick, sleeper.arm, sleeper.answer)
@@ -428,9 +429,8 @@ def test_a_wait_spins_instead_of_a_sleep_after_a_short_one(
         turn(pump)
         slept = list(sleeper.armed)
         turn(pump)
-        if (slept, sleeper.armed) == ([True], [True, False]):
-            return
-    pytest.fail("no turn after a short sleep spun")
+        spun += (slept, sleeper.armed) == ([True], [True, False])
+    assert spun > 5  # 0 or 1 without a spin, 17 to 20 with it
 
 
 def test_control_channels_are_armed_for_each_sleep(sleeper: Sleeper, watching: tuple[Pump, SharedWords]) -> None:
