@@ -334,7 +334,7 @@ class ReliableSender(SessionSender):
             self._send_waiting(now_ns)
 
     def _ack(self, found: udp_packets.Ack, client: Client, now_ns: int) -> None:
-        self._take_ack(found, client, self.lead)
+        self._put_topics(client, self._take_ack(found, client, self.lead))
         before = client.next, client.limit
         credit, paths = self._send_state.credit, self._send_state.paths
         may_send = paths is not None and paths.answered(client, found.lead, now_ns)

@@ -111,13 +111,16 @@ class SessionSender:
 
     # ---- packets
 
-    def _take_ack(self, found: udp_packets.Ack, client: Client, lead: int) -> None:
-        """Takes who a client is and what it receives; answers what it asks about topics."""
+    def _take_ack(self, found: udp_packets.Ack, client: Client, lead: int) -> list[tuple[int, int, int]]:
+        """Takes who a client is and what it receives; returns what it asks about topics, as `Topics.topics`."""
         # Looked up before the client counts as a receiver: messages that are sent to it have no lower numbers.
         asked = found.topics if found.flags & ASKS else ()
         places = [(topic, *(self._topic_numbers(topic) or (NO_TOPIC, NO_TOPIC))) for topic in asked]
         self._clients.ack(client, found, lead)
-        listed = [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
+        return [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
+
+    def _put_topics(self, client: Client, listed: list[tuple[int, int, int]]) -> None:
+        """Answers a client that asks about topics."""
         self._packets_out += [
             (packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, listed)
         ]

@@ -524,9 +524,7 @@ class StreamSender(SessionSender):
 
     def _acked(self, found: Ack, client: Client, place: _Place) -> None:
         """Takes an ACK; with the first one, a client begins to get datagrams."""
-        others, self._packets_out = self._packets_out, []
-        self._take_ack(found, client, self.lead)
-        answers, self._packets_out = self._packets_out, others
+        listed = self._take_ack(found, client, self.lead)
         if not place.proven and client.state is State.KNOWN:
             place.proven = True
             if not place.resumes:
@@ -535,18 +533,11 @@ class StreamSender(SessionSender):
                 self._put_passed(client.address, place, self._packets_out)
             elif place.next < self.trail:
                 place.next, place.taken = self.trail, self._bytes - self._held_bytes
-        for packet, _ in answers:
-            if place.next < self.lead:
-                self._put_starts(packet, client)
+        if place.next < self.lead:
+            # Where topics begin, it hears at once: it holds back what comes until it knows that.
+            self._put_topics(client, [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in listed])
+        for packet in udp_packets.topics(self.session_id, client.cookie, listed):
             self._answer(place, packet)
-
-    def _put_starts(self, answer: bytes, client: Client) -> None:
-        """Says at once where topics begin: the client holds back what comes until it knows that."""
-        found = udp_packets.parse(answer)
-        if isinstance(found, udp_packets.Topics):
-            starts = [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in found.topics]
-            packets = udp_packets.topics(self.session_id, client.cookie, starts)
-            self._packets_out += [(packet, client.address) for packet in packets]
 
     # ---- packets out
 

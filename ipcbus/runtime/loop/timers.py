@@ -194,7 +194,7 @@ class Timers:
             self._notify_sources(now_ns)
             self._event_loop.notify()
         flush_in = self._sending_sessions.flush_due()
-        return now_ns + min((wait for wait in (flush_in, look_in) if wait is not None), default=FOREVER_NS - now_ns)
+        return min((now_ns + wait for wait in (flush_in, look_in) if wait is not None), default=FOREVER_NS)
 
     def _serve(self, now_ns: int) -> None:
         self._serve_ns = min(
