@@ -75,11 +75,12 @@ class Queue(Generic[T]):
         Args:
             maxsize: most items in the queue; 0 or less for no limit.
             max_bytes: most bytes of the items in the queue, each with 16 to 55 bytes beside its own; by default the
-                memory of this host, at most 64 GiB. Memory is used only for items that wait, and some for the next.
+                memory of this host, at most 64 GiB. Counted in steps of 64 KiB, one of them more than asked for. Memory
+                is used only for items that wait, and some for the next.
 
         Raises:
             ConfigError: a limit is not a whole number, or `max_bytes` is not between 1 and 64 GiB.
-            TransportError: the system has no memory or no descriptor for the queue.
+            TransportError: the system has no memory or no descriptor for the queue, or limits the size of files.
         """
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         most = min(memory, BYTES_MAX) if max_bytes is None else max_bytes

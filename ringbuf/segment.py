@@ -122,7 +122,9 @@ def allocate(fd: int, name: str, size: int) -> None:
             os.posix_fallocate(fd, 0, size)
             return
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+            if error.errno == errno.EFBIG:
+                raise SegmentFull(f"cannot make {name} of {size} bytes: {_file_limit()}") from error
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                 raise
     raise SegmentFull(
         f"{name} needs {size - have} bytes of {ROOT}, {free_bytes()} are free; choose a smaller "
@@ -148,11 +150,21 @@ def refusal(error: OSError, what: str) -> RingError | None:
             "reclaim what dead processes left (ipcbus doctor --reclaim), or mount it with more "
             f"(mount -o remount,nr_inodes=100k {ROOT})"
         )
+    if error.errno == errno.EFBIG:
+        return SegmentFull(f"cannot {what}: {_file_limit()}")
     if error.errno == errno.EROFS:
         return SegmentRefused(
             f"cannot {what}: {ROOT} is mounted read-only; mount it writable: mount -o remount,rw {ROOT}"
         )
     return None
+
+
+def _file_limit() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return (
+        f"this process may make files and shared memory of at most {limit} bytes each; raise the limit (ulimit -f, "
+        "LimitFSIZE= of the service), or ask for less: a smaller transmission window, or Queue(max_bytes=...)"
+    )
 
 
 def no_descriptors() -> str:

@@ -9,6 +9,9 @@ from typing import Any
 from ipcbus.errors import ClosedError, MessageTooLarge, ReservationError
 from ipcbus.wire.wire_layout import MESSAGE_MAX
 
+MESSAGE_MAX_IN_ONE_PIECE = 2**30 - 1024
+"""The largest value of option message_max; longer messages go in fragments only. Tests compare it with the option."""
+
 
 def check_references(messages: Any, call: str) -> None:  # noqa: ANN401 - any buffer
     """Refuses an array of objects: its bytes are addresses, which have no meaning in another process.
@@ -57,10 +60,10 @@ def too_large(topic: str, length: int, message_max: int, *, in_fragments: bool) 
             f"topic {topic!r}: a message of {length} bytes exceeds the limit of {MESSAGE_MAX} bytes for a message "
             "in fragments; split it"
         )
+    in_one_piece = f"make the source with message_max={length}, " if length <= MESSAGE_MAX_IN_ONE_PIECE else ""
     return MessageTooLarge(
         f"topic {topic!r}: a message of {length} bytes with its headers exceeds message_max = {message_max} of its "
-        f"source; make the source with message_max={length}, split the message, or use transport lbtipc, which sends "
-        "it in fragments"
+        f"source; {in_one_piece}split the message, or use transport lbtipc, which sends it in fragments"
     )
 
 
@@ -101,17 +104,17 @@ def too_large_in_place(
         in_fragments: whether `send` sends longer messages in fragments.
         front: bytes of further headers, in front of the message.
     """
-    cure = f"make the source with message_max={length + front}"
+    cure = "use send(), which sends it in fragments" if in_fragments else "use send() on transport lbtipc, in fragments"
     if length > MESSAGE_MAX:
         cure = "split it"
-    elif in_fragments:
-        cure += " and without a transport, or use send(), which sends it in fragments"
-    else:
-        cure += ", or use send() on transport lbtipc, which sends it in fragments"
+    elif length + front <= MESSAGE_MAX_IN_ONE_PIECE:
+        alone = " and without a transport" if in_fragments else ""
+        cure = f"make the source with message_max={length + front}{alone}, or {cure}"
     less = f" minus {front} for the headers of the message" if front else ""
+    limit = "the longest datagram of its session" if in_fragments else "message_max of its source"
     return MessageTooLarge(
-        f"topic {topic!r}: acquire({length}) exceeds message_max = {message_max} of its source{less}; a message that "
-        f"is written in place lies in one datagram: {cure}"
+        f"topic {topic!r}: acquire({length}) exceeds {message_max} bytes, {limit}{less}; a message that is written in "
+        f"place lies in one datagram: {cure}"
     )
 
 

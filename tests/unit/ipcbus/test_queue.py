@@ -9,6 +9,7 @@ import math
 import mmap
 import os
 import pickle
+import resource
 import threading
 from queue import Empty, Full
 from typing import Any
@@ -212,3 +213,18 @@ def test_nothing_is_left_of_it() -> None:
     gc.collect()
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
+
+
+def made_with_small_files() -> str:
+    """Runs in a child: makes a queue where the system lets no file of this process grow beyond 10 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    with pytest.raises(ipcbus.SharedMemoryFull) as caught:
+        ipcbus.Queue()
+    return str(caught.value)
+
+
+def test_a_limit_of_the_size_of_files_is_told_with_its_cure() -> None:
+    with Children() as children:
+        text = children.run(made_with_small_files).result()
+    assert "cannot make a queue: this process may make files and shared memory of at most 10000 bytes each" in text
+    assert "ulimit -f" in text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import grp
 import os
+import resource
 import stat
 from dataclasses import dataclass
 from functools import partial
@@ -219,6 +220,22 @@ def test_channel_that_does_not_fit_leaves_nothing(domain: str, size: int) -> Non
     found = refusal(ask if size == SMALL else ask_for_the_rest)
     assert "bytes of /dev/shm" in found.text
     assert found.left == ([] if size == SMALL else ["x"])
+
+
+def in_small_files(ask: Callable[[], object]) -> str:
+    """Runs in a child: asks for more than the system lets a file of this process have."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    with pytest.raises(SegmentFull) as caught:
+        ask()
+    return str(caught.value)
+
+
+def test_a_limit_of_the_size_of_files_is_named_with_its_cure(name: str) -> None:
+    with Children() as children:
+        text = children.run(partial(in_small_files, partial(segment.create, name, 20_000))).result()
+    assert f"cannot make {name} of 20000 bytes: this process may make files" in text
+    assert "at most 10000 bytes each; raise the limit (ulimit -f" in text
+    assert segment.names(name) == []
 
 
 def test_object_that_just_fits_can_be_written_to_its_last_byte(name: str) -> None:

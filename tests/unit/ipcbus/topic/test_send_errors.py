@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ipcbus.config.options.source_options import SourceOptions
 from ipcbus.errors import MessageTooLarge
 from ipcbus.topic import send_errors
 from ipcbus.wire.wire_layout import MESSAGE_MAX
@@ -41,6 +42,27 @@ def test_an_array_of_objects_is_refused() -> None:
 def test_a_long_message_is_split_or_sent_over_a_transport_with_fragments() -> None:
     assert "split it" in str(send_errors.too_large("t", 1 << 31, 100, in_fragments=True))
     assert "use transport lbtipc" in str(send_errors.too_large("t", 101, 100, in_fragments=False))
+
+
+@pytest.mark.parametrize("in_fragments", [False, True])
+def test_no_text_advises_a_message_max_that_the_option_refuses(in_fragments: bool) -> None:
+    longest = SourceOptions.message_max.maximum
+    assert longest is not None
+    for length, offered in ((longest, True), (longest + 1, False)):
+        in_place = send_errors.too_large_in_place("t", length, 100, in_fragments=in_fragments)
+        assert (f"message_max={length}" in str(in_place)) == offered
+        assert "use send()" in str(in_place)
+        if not in_fragments:
+            assert (
+                f"message_max={length}" in str(send_errors.too_large("t", length, 100, in_fragments=False))
+            ) == offered
+
+
+def test_a_reservation_that_is_too_long_names_the_limit_that_it_exceeds() -> None:
+    in_datagrams = str(send_errors.too_large_in_place("t", 101, 100, in_fragments=True))
+    assert "exceeds 100 bytes, the longest datagram of its session" in in_datagrams
+    alone = str(send_errors.too_large_in_place("t", 101, 100, in_fragments=False))
+    assert "exceeds 100 bytes, message_max of its source" in alone
 
 
 def test_an_item_that_is_not_bytes_is_named_by_its_index() -> None:
