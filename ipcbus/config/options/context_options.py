@@ -169,7 +169,7 @@ class ContextOptions(
         default=2**31,
         unit="bytes",
         minimum=64 * KIB,
-        maximum=2**40,
+        maximum=MAX_WINDOW,
         meaning="Memory for incomplete messages in fragments, of all topics of the context; a message that does not "
         "fit is reported lost. An addition to Ultra Messaging.",
     )
