@@ -14,7 +14,7 @@ from ipcbus.errors import GmdAreaLocked, GmdError, IpcBusError
 from ipcbus.gmd import area_yielding
 from ipcbus.gmd.area_folders import SOURCE, area_folder, area_folders
 from ipcbus.gmd.area_identity import LOCK
-from ipcbus.gmd.area_inspection import inspect, is_area
+from ipcbus.gmd.area_inspection import failed, inspect, is_area, names_of
 from ipcbus_tools.common import Failure
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ class Agent:
             return
         self._refused.pop(folder, None)
         self._areas[folder] = area
-        self._tell("opened", area, "opened")
+        # As the area says: the source tells its failures only a little later.
+        self._tell("opened", area, "opened", failed(found, names_of(found)))
 
     def _context_of(self, identity: AreaIdentity) -> Context:
         options = _options(identity, "context")
@@ -210,9 +211,10 @@ class Agent:
         del self._areas[area.folder]
         self._say(AgentEvent(time.time_ns(), event, str(area.folder), pending, failed, text))
 
-    def _tell(self, event: str, area: LeftArea, text: str) -> None:
+    def _tell(self, event: str, area: LeftArea, text: str, failures: int | None = None) -> None:
         self._told[area.folder] = area.pending, time.monotonic()
-        self._say(AgentEvent(time.time_ns(), event, str(area.folder), area.pending, area.failed(), text))
+        count = area.failed() if failures is None else failures
+        self._say(AgentEvent(time.time_ns(), event, str(area.folder), area.pending, count, text))
 
     def _mark(self, folder: Path) -> int:
         """Returns a number that changes when a process takes the lock of an area."""

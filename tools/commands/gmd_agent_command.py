@@ -156,11 +156,12 @@ def resend_command(context: click.Context, area: str, seconds: float | None, as_
       ipcbus gmd resend ~/.local/state/ipcbus/gmd/gateway/orders/source
       ipcbus gmd resend AREA --seconds 0 --json | jq .resent
     """
+    from ipcbus.gmd.area_inspection import failed, inspect, names_of
     from ipcbus.storage.files import Disk
     from ipcbus_tools.gmd_agent import LeftArea, left_identity, open_context
 
-    folder = Path(area).absolute()
-    identity = left_identity(Disk(), folder)
+    files, folder = Disk(), Path(area).absolute()
+    identity = left_identity(files, folder)
     with SignalHandler() as signals, open_context(identity) as bus:
         left = LeftArea(bus, folder, identity)
         resent = left.source.gmd_resend()
@@ -170,8 +171,11 @@ def resend_command(context: click.Context, area: str, seconds: float | None, as_
                 while not left.rests and (deadline is None or time.monotonic() < deadline):
                     signals.wait(_LOOK_S)
         finally:
-            found = ResendResult(area, resent, left.pending, left.failed())
+            pending = left.pending
             left.close()
+            # What the area keeps, which `ipcbus gmd show` says too: a message may fail while the source closes.
+            kept = inspect(files, folder)
+            found = ResendResult(area, resent, pending, failed(kept, names_of(kept)))
             with contextlib.suppress(BrokenPipeError):
                 _show(found, as_json=as_json)
     context.exit(1 if found.failed else 0)

@@ -10,7 +10,7 @@ from ipcbus_tools.common import duration, number, plural, safe, size
 from ipcbus_tools.render.text_tables import Row, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -258,7 +258,7 @@ def _sentences(run: PipelineRun) -> list[str]:
     if run.throughput is not None and not run.throughput:
         found.append("no messages")
     if run.audit is not None:
-        found.append(_verdict(run.audit))
+        found.append(_verdict(run.audit, run.account or ()))
     if run.quotes is not None:
         found.append(f"{plural(run.quotes, 'interval')} with bid and ask")
     if run.rows is not None:
@@ -270,13 +270,16 @@ def _sentences(run: PipelineRun) -> list[str]:
     return found
 
 
-def _verdict(audit: AuditSummary) -> str:
+def _verdict(audit: AuditSummary, account: Sequence[AuditLine]) -> str:
     counts = (
         *(("lost", audit.lost_bus + audit.lost_recorder), ("missing without a report", audit.missing)),
-        *(("damaged", audit.damaged), ("absent", audit.absent), ("duplicates", audit.duplicates)),
+        # In most rows that cannot be read are the numbers that count as damaged; without a message on both sides, none.
+        *(("damaged", audit.damaged), ("unreadable besides", max(0, audit.lost_repair - audit.damaged))),
+        *(("absent", audit.absent), ("duplicates", audit.duplicates)),
     )
+    topics = audit.lines - sum(not line.session for line in account)  # of unreadable rows nobody knows the session
     text = ", ".join(f"{number(count)} {name}" for name, count in counts if count) or "nothing lost"
-    return f"{audit.verdict}: {plural(audit.messages, 'message')}, {plural(audit.lines, 'topic')} of sessions, {text}"
+    return f"{audit.verdict}: {plural(audit.messages, 'message')}, {plural(topics, 'topic')} of sessions, {text}"
 
 
 def _totals(line: TopicTotals) -> Row:

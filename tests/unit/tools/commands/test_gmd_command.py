@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+import ipcbus
 from ipcbus.gmd import sender_notes
 from ipcbus.gmd.acknowledgement_file import FileReceiverArea
 from ipcbus.gmd.area_folders import area_folder
@@ -20,8 +21,9 @@ from ipcbus.gmd.sender_notes import Note
 from ipcbus.storage.files import Disk
 from ipcbus_tools import json_schemas
 from ipcbus_tools.cli import cli
-from ipcbus_tools.gmd_agent import Agent
+from ipcbus_tools.gmd_agent import Agent, LeftArea
 from ipcbus_tools.signals import SignalHandler, Stopped
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -277,3 +279,34 @@ def test_a_tail_needs_the_area_of_a_source(tmp_path: Path) -> None:
     result = run("show", str(folder), "--tail")
     assert result.exit_code == 1
     assert "this is the area of a receiver; give the area of a source" in result.output
+
+
+@pytest.fixture
+def failed_area(domain: str, tmp_path: Path) -> Path:
+    """A sender's area with three messages that have failed, as no receiver was expected."""
+    failures: list[ipcbus.SourceEvent] = []
+    with ipcbus.Context(domain=domain) as context:
+        options: dict[str, Any] = {"ipc_gmd_directory": str(tmp_path), "gmd_zero_receivers": "failure"}
+        source = context.source("orders", gmd_name="gateway", delivery_mode="all", on_event=failures.append, **options)
+        for _ in range(3):
+            source.send(b"x", flush=True)
+        until(lambda: len(failures) == 3, "three failures")
+    return area_folder(tmp_path, "gateway", "orders", "source")
+
+
+def test_an_agent_that_opens_an_area_says_what_has_failed_there(
+    failed_area: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert facts("show", str(failed_area))["area"]["failed"] == 3
+    monkeypatch.setattr(LeftArea, "failed", lambda _: 0)  # as long as no event of the source has come
+    result = run("agent", "--directory", str(tmp_path), "--once", "--json")
+    opened = json.loads(result.stdout.splitlines()[0])
+    assert (opened["event"], opened["pending"], opened["failed"]) == ("opened", 3, 3)
+
+
+def test_resend_says_what_the_area_keeps_in_the_end(failed_area: Path) -> None:
+    for _ in range(3):
+        result = run("resend", str(failed_area), "--seconds", "0", "--json")
+        found, kept = json.loads(result.stdout), facts("show", str(failed_area))["area"]
+        assert (found["pending"], found["failed"]) == (kept["pending"], kept["failed"])
+        assert result.exit_code == (1 if kept["failed"] else 0)

@@ -176,3 +176,17 @@ def test_nothing_is_shown_as_nothing() -> None:
     show(console, PipelineRun("report", "/a", "0", 0.1, throughput=(), latency=(), audit=audit, account=()))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert shown == "no messages\ncomplete: 0 messages, 0 topics of sessions, nothing lost\n"
+
+
+@pytest.mark.parametrize(("damaged", "besides"), [(0, ", 2,000 unreadable besides"), (2000, "")])
+def test_messages_that_only_a_repair_lost_are_named(damaged: int, besides: str) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    audit = AuditSummary(2, 0, 0, 0, 0, 2000, 0, damaged, 0, 0, 0, 0, 0, "lost")
+    account = (
+        AuditLine(0, "", 0, "", None, None, 0, 0, 0, 0, 2000, 0, 0, 0, 0, 0, 0, 0, 0, "lost"),
+        AuditLine(0, "LBT-IPC:1:2", 7, "t", 0, 1, 0, 0, 0, 0, 0, 0, damaged, 0, 0, 0, 0, 0, 1, "lost"),
+    )
+    show(console, PipelineRun("audit", "/a", "0", 0.1, audit=audit, account=account))
+    sentence = console.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
+    found = f", {damaged:,} damaged" if damaged else ""
+    assert sentence == f"lost: 0 messages, 1 topic of sessions{found}{besides}"
