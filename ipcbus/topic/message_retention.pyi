@@ -79,6 +79,9 @@ class Retention:
         `before` too, of those that begin below this number.
         """
 
+    def count_from(self, first: int) -> int:
+        """Returns how many messages that it holds begin at this number or above, also those not published."""
+
     def read(self, first: int, last: int, bytes_max: int, *, epoch: bool = False) -> tuple[int, int, bytes]:
         """Returns published messages of a range.
 

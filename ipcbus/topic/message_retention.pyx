@@ -198,6 +198,18 @@ cdef uint64_t before_messages(const Retained *r, uint64_t until, uint64_t messag
     return number
 
 
+cdef uint64_t messages_from(const Retained *r, uint64_t first) noexcept:
+    """Returns how many messages that it holds begin at this number or above. It walks back from the end, as above."""
+    cdef const Block *block = r.newest
+    cdef uint64_t number = r.following, low = max(first, r.low), messages = 0
+    while number > low:
+        number -= 1
+        while number < block.first:
+            block = block.older
+        messages += not block.index_end[-1 - <int64_t>(number - block.first)] & CONTINUES
+    return messages
+
+
 cdef Block *block_of(const Retained *r, uint64_t number) noexcept:
     """Returns the block with a number that is retained."""
     cdef Block *block = r.oldest
@@ -330,6 +342,10 @@ cdef class Retention:
             if history is None or history >= until - low:
                 return low, following
             return before_messages(&self.retained, until, history), following
+
+    def count_from(self, uint64_t first):
+        with cython.critical_section(lock_of(self)):
+            return messages_from(&self.retained, first)
 
     def read(self, uint64_t first, uint64_t last, uint64_t bytes_max, *, bint epoch=False):
         with cython.critical_section(lock_of(self)):

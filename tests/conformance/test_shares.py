@@ -13,7 +13,7 @@ import pytest
 import ipcbus
 from ipcbus import MessageFlag, MessageType, SourceEventType
 from ringbuf.layout import control_view, ring_view
-from tests.kit.bus import GIVE_UP_S, LBTIPC, Bus, on_all
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTRU, LBTTCP, Bus, on_all
 from tests.kit.forms import FORMS, Taker
 from tests.kit.payload import body
 
@@ -81,6 +81,23 @@ def test_each_message_goes_to_one_member_and_to_all_others(bus: Bus) -> None:
     assert (found.members, found.consumed, found.lost, found.reassigned) == (2, 300, 0, 0)
     assert {message.flags for message in members[0].messages} == {MessageFlag.UMQ_ULB}
     assert {message.gmd_sequence_number for message in members[0].messages} == {0}
+
+
+@pytest.mark.parametrize("kind", [LBTIPC, LBTRU, LBTTCP], ids=lambda kind: str(kind.name))
+def test_a_long_message_counts_once_from_the_moment_it_is_sent(bus: Bus) -> None:
+    source = bus.source()
+    busy = Member(bus, ipc_gmd_auto_ack=False, umq_ulb_receiver_portion=1)
+    joined(bus, source, 1)
+    long = bytes(200_000)
+    for sent in range(1, 6):
+        source.send(long)  # its last fragments wait in the batch
+        found = source.shares["workers"]
+        assert found.pending + found.consumed + found.lost == sent
+    source.flush()
+    for taken in range(1, 6):
+        bus.until(lambda: len(busy.messages) == taken, "a message")  # noqa: B023 - called at once
+        busy.messages[-1].ack()
+    assert settled(bus, source).consumed == 5
 
 
 @embedded

@@ -277,7 +277,7 @@ def _verdict(audit: AuditSummary, account: Sequence[AuditLine]) -> str:
         *(("damaged", audit.damaged), ("unreadable besides", max(0, audit.lost_repair - audit.damaged))),
         *(("absent", audit.absent), ("duplicates", audit.duplicates)),
     )
-    topics = audit.lines - sum(not line.session for line in account)  # of unreadable rows nobody knows the session
+    topics = audit.lines - sum(not line.session for line in account)  # rows that cannot be read have no session
     text = ", ".join(f"{number(count)} {name}" for name, count in counts if count) or "nothing lost"
     return f"{audit.verdict}: {plural(audit.messages, 'message')}, {plural(topics, 'topic')} of sessions, {text}"
 

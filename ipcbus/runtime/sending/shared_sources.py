@@ -93,10 +93,13 @@ class _Shared:
                 most, size = max(most, queue.pending), max(size, queue.pending_bytes)
         if most < 0:
             return False
-        unread = self.retention.next - self.following
         if self.is_own:
             size += self.retention.retained_bytes
-        return most + unread >= self.settings.flight_max or 2 * size > self.size_limit
+        # Messages are counted only where their fragments would be too many: the count takes time.
+        most += self.retention.next - self.following
+        if most >= self.settings.flight_max:
+            most += self.retention.count_from(self.following) - (self.retention.next - self.following)
+        return most >= self.settings.flight_max or 2 * size > self.size_limit
 
 
 class _Section:
@@ -223,8 +226,13 @@ class SharedSources:
         shared = self._all.get((session, number))
         if shared is None:
             return {}
-        unread = max(0, shared.retention.next - shared.following)  # no queue has them yet
-        found = {name: queue.statistics() for name, queue in list(shared.queues.items())}
+        entered = self._section.enter_soon()  # else another thread may give the queues messages meanwhile
+        try:
+            unread = shared.retention.count_from(shared.following)  # no queue has them yet
+            found = {name: queue.statistics() for name, queue in list(shared.queues.items())}
+        finally:
+            if entered:
+                self._section.leave()
         return {name: replace(each, pending=each.pending + unread) for name, each in found.items()}
 
     def is_busy(self, session: SendingSession, number: int) -> int:

@@ -244,3 +244,14 @@ def test_the_last_messages_are_counted_whole() -> None:
     assert filled(Retention(0, 0, 40 * (ENTRY + 40)), 3000).info(7) == (2993, 3000)
     some = filled(Retention(0, 0, 40 * (ENTRY + 40)), 3000)
     assert some.info(7, 10) == (some.low, 3000)
+
+
+def test_messages_from_a_number_on_are_counted_whole() -> None:
+    retention = filled(Retention(0, 0, MIB), 5)
+    for part in fragments(5, bytes(3000), 1000):
+        retention.put(1, part)
+    retention.published = 2  # it does not matter
+    filled(retention, 2, begin=8)
+    assert [retention.count_from(first) for first in (0, 4, 5, 6, 8, 9, 10, 99)] == [8, 4, 3, 2, 2, 1, 0, 0]
+    some = filled(Retention(0, 0, 40 * (ENTRY + 40)), 3000)
+    assert some.count_from(0) == 3000 - some.low
