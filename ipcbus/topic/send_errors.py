@@ -111,10 +111,12 @@ def too_large_in_place(
         alone = " and without a transport" if in_fragments else ""
         cure = f"make the source with message_max={length + front}{alone}, or {cure}"
     less = f" minus {front} for the headers of the message" if front else ""
-    limit = "the longest datagram of its session" if in_fragments else "message_max of its source"
+    limit = f"{message_max} bytes, the longest datagram of its session"
+    if not in_fragments:
+        limit = f"message_max = {message_max} of its source"
     return MessageTooLarge(
-        f"topic {topic!r}: acquire({length}) exceeds {message_max} bytes, {limit}{less}; a message that is written in "
-        f"place lies in one datagram: {cure}"
+        f"topic {topic!r}: acquire({length}) exceeds {limit}{less}; a message that is written in place lies in one "
+        f"datagram: {cure}"
     )
 
 

@@ -62,7 +62,7 @@ def test_a_reservation_that_is_too_long_names_the_limit_that_it_exceeds() -> Non
     in_datagrams = str(send_errors.too_large_in_place("t", 101, 100, in_fragments=True))
     assert "exceeds 100 bytes, the longest datagram of its session" in in_datagrams
     alone = str(send_errors.too_large_in_place("t", 101, 100, in_fragments=False))
-    assert "exceeds 100 bytes, message_max of its source" in alone
+    assert "exceeds message_max = 100 of its source; a message" in alone
 
 
 def test_an_item_that_is_not_bytes_is_named_by_its_index() -> None:
