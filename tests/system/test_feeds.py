@@ -153,6 +153,7 @@ def replay(feed: str, domain: str, transport: str, options: Path) -> dict[str, A
 
 
 @pytest.mark.skipif(not all((DATA / feed).exists() for feed in FEEDS), reason=f"the captured feeds are not in {DATA}")
+@pytest.mark.timeout(300)  # twelve seconds of work, which other tests share
 @pytest.mark.parametrize(
     "transport",
     ["lbtipc", "lbtsmx", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("lbtru", "lbtrm"))],

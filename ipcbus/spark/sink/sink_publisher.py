@@ -109,6 +109,8 @@ class PublisherPool:
         self._changed = threading.Condition()
         self._publishers: dict[BusOptions, _PooledPublisher] = {}
         self._watches = False
+        self._closing = 0
+        """Publishers that the thread of the pool closes now."""
 
     @contextlib.contextmanager
     def publisher(self, bus: BusOptions) -> Iterator[Publisher]:
@@ -128,15 +130,17 @@ class PublisherPool:
                 if not self._watches:
                     self._watches = True
                     threading.Thread(target=self._watch, name="ipcbus spark sink", daemon=True).start()
-                self._changed.notify()
+                self._changed.notify_all()
 
     def close(self) -> None:
-        """Closes all publishers, also those in use."""
+        """Closes all publishers, also those in use; waits for those that the thread of the pool closes already."""
         with self._changed:
             pooled, self._publishers = self._publishers, {}
-            self._changed.notify()
+            self._changed.notify_all()
         for each in pooled.values():
             each.publisher.close()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closing)
 
     def _watch(self) -> None:
         """Closes publishers that are idle for too long; ends when there are no publishers left."""
@@ -150,8 +154,14 @@ class PublisherPool:
                         self._watches = False
                         return
                     self._changed.wait(self._next(now))
-            for publisher in over:
-                publisher.close()
+                self._closing += len(over)
+            try:
+                for publisher in over:
+                    publisher.close()
+            finally:
+                with self._changed:
+                    self._closing -= len(over)
+                    self._changed.notify_all()
 
     def _next(self, now: float) -> float | None:
         ends = [pooled.until - now for pooled in self._publishers.values() if not pooled.users]

@@ -10,7 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus.errors import SinkError
-from ipcbus.spark.sink.sink_publisher import PublisherPool
+from ipcbus.spark.sink.sink_publisher import Publisher, PublisherPool
 from ipcbus.spark.sink.write_options import BusOptions, WriteOptions
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects, rings
@@ -95,6 +95,27 @@ def test_what_is_used_is_not_closed_however_long_it_takes(
             while not unused.closed:
                 threading.Event().wait(0.001)
         assert not used.closed
+
+
+def test_the_end_of_a_pool_waits_for_a_publisher_that_is_being_closed(
+    keeper: PublisherPool, bus: BusOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, close = threading.Event(), threading.Event(), Publisher.close
+
+    def close_slowly(publisher: Publisher) -> None:
+        begun.set()
+        assert may_end.wait(GIVE_UP_S)
+        close(publisher)
+
+    monkeypatch.setattr(Publisher, "close", close_slowly)
+    with keeper.publisher(replace(bus, linger_s=0.0)) as unused:
+        pass
+    assert begun.wait(GIVE_UP_S)
+    timer = threading.Timer(0.05, may_end.set)
+    timer.start()
+    keeper.close()
+    assert unused.closed
+    timer.join()
 
 
 def test_receivers_are_waited_for_before_each_task(
