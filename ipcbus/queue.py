@@ -75,8 +75,8 @@ class Queue(Generic[T]):
         Args:
             maxsize: most items in the queue; 0 or less for no limit.
             max_bytes: most bytes of the items in the queue, each with 16 to 55 bytes beside its own; by default the
-                memory of this host, at most 64 GiB. Counted in steps of 64 KiB, one of them more than asked for. Memory
-                is used only for items that wait, and some for the next.
+                memory of this host, at most 64 GiB. Bytes are counted in steps of 64 KiB: the limit is rounded up, and
+                a full queue may hold 64 KiB more. Memory is used only for items that wait, and some for the next.
 
         Raises:
             ConfigError: a limit is not a whole number, or `max_bytes` is not between 1 and 64 GiB.

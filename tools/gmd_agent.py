@@ -206,10 +206,10 @@ class Agent:
         return self._contexts[key]
 
     def _close(self, area: LeftArea, event: str, text: str) -> None:
-        pending, failed = area.pending, area.failed()
+        pending, failures = area.pending, area.failed()
         area.close()
         del self._areas[area.folder]
-        self._say(AgentEvent(time.time_ns(), event, str(area.folder), pending, failed, text))
+        self._say(AgentEvent(time.time_ns(), event, str(area.folder), pending, failures, text))
 
     def _tell(self, event: str, area: LeftArea, text: str, failures: int | None = None) -> None:
         self._told[area.folder] = area.pending, time.monotonic()

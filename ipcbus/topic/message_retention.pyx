@@ -182,6 +182,13 @@ cdef void retain(Retained *r, uint64_t send_ticks, const char *message) noexcept
         trim(r, send_ticks)
 
 
+cdef inline bint is_first(const Block **block, uint64_t number) noexcept:
+    """Returns whether a message begins with a number that stands in this block or in an older one; finds its block."""
+    while number < block[0].first:
+        block[0] = block[0].older
+    return not block[0].index_end[-1 - <int64_t>(number - block[0].first)] & CONTINUES
+
+
 cdef uint64_t before_messages(const Retained *r, uint64_t until, uint64_t messages) noexcept:
     """Returns the first number of the last `messages` messages below a number; the lowest one if there are fewer.
 
@@ -191,10 +198,7 @@ cdef uint64_t before_messages(const Retained *r, uint64_t until, uint64_t messag
     cdef uint64_t number = until
     while messages and number > r.low:
         number -= 1
-        while number < block.first:
-            block = block.older
-        if not block.index_end[-1 - <int64_t>(number - block.first)] & CONTINUES:
-            messages -= 1
+        messages -= is_first(&block, number)
     return number
 
 
@@ -204,9 +208,7 @@ cdef uint64_t messages_from(const Retained *r, uint64_t first) noexcept:
     cdef uint64_t number = r.following, low = max(first, r.low), messages = 0
     while number > low:
         number -= 1
-        while number < block.first:
-            block = block.older
-        messages += not block.index_end[-1 - <int64_t>(number - block.first)] & CONTINUES
+        messages += is_first(&block, number)
     return messages
 
 

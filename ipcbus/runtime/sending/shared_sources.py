@@ -95,11 +95,10 @@ class _Shared:
             return False
         if self.is_own:
             size += self.retention.retained_bytes
-        # Messages are counted only where their fragments would be too many: the count takes time.
-        most += self.retention.next - self.following
-        if most >= self.settings.flight_max:
-            most += self.retention.count_from(self.following) - (self.retention.next - self.following)
-        return most >= self.settings.flight_max or 2 * size > self.size_limit
+        unread = self.retention.next - self.following
+        if most + unread >= self.settings.flight_max:  # else its messages, of one fragment or more, are not too many
+            unread = self.retention.count_from(self.following)
+        return most + unread >= self.settings.flight_max or 2 * size > self.size_limit
 
 
 class _Section:
