@@ -18,7 +18,7 @@ IN_PARALLEL = --dist worksteal -n
 # again, and pytest rewrites all assertions again: a quarter of the time of `make test`.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What `test` and `stress` run.
+# What `test` and `stress` run. Each worker of `test` reads what it may run: tests that need Spark are not for it to read.
 TESTS ?= tests
 
 # What `dist` runs against the installed wheel, in a directory without the sources, with a compiler that always fails.
@@ -52,7 +52,7 @@ demo: $(STAMPS)/installed ## a live run: three receiving processes, both transpo
 	$(BIN)/ipcbus demo --report build/demo $(ARGS)
 
 test: $(STAMPS)/read-tests ## all tests but the long ones, WORKERS at a time (six more than there are cores)
-	$(BIN)/python -m pytest $(IN_PARALLEL) $(WORKERS) -q -m "not long and not spark" $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest $(IN_PARALLEL) $(WORKERS) -q -m "not long and not spark" --ignore tests/spark $(TESTS) $(ARGS)
 
 test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the other, as it takes all cores itself
 	$(BIN)/python -m pytest -q -m "spark and not long" tests $(ARGS)

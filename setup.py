@@ -17,7 +17,11 @@ class BuildPart(build_ext):
         super().initialize_options()
         part = int(os.environ.get("IPCBUS_BUILD_PART", "0"))
         parts = int(os.environ.get("IPCBUS_BUILD_PARTS", "1"))
-        self.distribution.ext_modules = (self.distribution.ext_modules or [])[part::parts]
+        modules = self.distribution.ext_modules = (self.distribution.ext_modules or [])[part::parts]
+        if "CFLAGS" not in os.environ:
+            # Python's own flags ask for debugging information: eight times the size, and a fifth of the time to compile.
+            for module in modules:
+                module.extra_compile_args = [*(module.extra_compile_args or []), "-g0"]
         # No module relies on the interpreter's lock (docs/decisions/0044): importing one leaves it off.
         self.cython_directives = {"freethreading_compatible": True}
 

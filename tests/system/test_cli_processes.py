@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 
     Process = subprocess.Popen[str]
 
-SIGNALS = pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+INTERRUPT, TERMINATE = (signal.SIGINT, 130), (signal.SIGTERM, 143)
+SIGNALS = pytest.mark.parametrize(("number", "code"), [INTERRUPT, TERMINATE], ids=["SIGINT", "SIGTERM"])
+ONE_SIGNAL = pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(*INTERRUPT, marks=pytest.mark.long), TERMINATE], ids=["SIGINT", "SIGTERM"]
 )
+"""Every command ends by the same handler, so that the short form sends both signals to one command only."""
 
 
 SMALL_WINDOWS = """
@@ -76,7 +79,7 @@ def sent(domain: str) -> int:
 # ---------------------------------------------------------------------- together
 
 
-@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+@pytest.mark.parametrize("transport", ["lbtipc", pytest.param("lbtsmx", marks=pytest.mark.long)])
 def test_pub_to_echo(domain: str, transport: str) -> None:
     with (
         started("echo", "t", "-n", "1000", "--json", "--domain", domain) as one,
@@ -108,7 +111,7 @@ for number in range(3):
 """
 
 
-@pytest.mark.parametrize("by", ["script", "pub"])
+@pytest.mark.parametrize("by", ["script", pytest.param("pub", marks=pytest.mark.long)])
 def test_who_waits_already_gets_what_is_published_before_an_exit(domain: str, by: str) -> None:
     """The publisher waits for nobody before it sends, and does not close anything itself."""
     with started("echo", "t", "-n", "3", "--json", "--domain", domain) as echo:
@@ -178,7 +181,7 @@ def test_signal_ends_echo(domain: str, number: int, code: int) -> None:
     assert objects(domain) == []
 
 
-@SIGNALS
+@ONE_SIGNAL
 def test_signal_ends_pub_that_waits_for_receivers(domain: str, number: int, code: int) -> None:
     with started("pub", "t", "x", "--timeout", "600", "--domain", domain) as pub:
         until(lambda: list(stats.take_snapshot(domain).sessions), "the source of pub")
@@ -190,7 +193,7 @@ def test_signal_ends_pub_that_waits_for_receivers(domain: str, number: int, code
     assert objects(domain) == []
 
 
-@SIGNALS
+@ONE_SIGNAL
 @pytest.mark.parametrize(
     ("kind", "transport"),
     [("file", "lbtipc"), ("file", "lbtsmx"), pytest.param("archive", "lbtipc", marks=pytest.mark.long)],
@@ -253,6 +256,7 @@ def test_demo_accounts_for_every_message(domain: str) -> None:
     assert objects(domain) == []
 
 
+@pytest.mark.long  # its words are those of the unit tests, and `make demo` runs it
 def test_demo_for_people(domain: str) -> None:
     with started("demo", "--messages", "2000", "--seconds", "0.3", "--domain", domain) as demo:
         output, errors = demo.communicate()
@@ -262,7 +266,7 @@ def test_demo_for_people(domain: str) -> None:
     assert "\nnothing lost: " in output
 
 
-@SIGNALS
+@ONE_SIGNAL
 def test_signal_ends_demo_and_its_processes(domain: str, number: int, code: int) -> None:
     with started("demo", "--seconds", "600", "--domain", domain) as demo:
         until(lambda: sent(domain) > 100, "the demo to send")

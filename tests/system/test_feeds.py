@@ -38,18 +38,16 @@ OPTIONS = {"context": {"resolver_multicast_interface": "127.0.0.1"}}
 """Of receivers. The interface is for LBT-RM, in a network of the test's own."""
 LOSS = {f"{kind}_{end}LOSS_RATE": "10" for kind in ("LBTRU", "LBTRM") for end in ("", "SRC_")}
 RATE = 50_000_000
-"""Bits a second: about as many as three receivers that look into each message take on two processors."""
+"""Bits a second: about as many as three receivers take on two busy processors."""
 
 
 @dataclass
 class Chain:
-    """The messages of one topic of one session: how many, which bytes in which order, and what they say themselves."""
+    """The messages of one topic of one session: how many, and which bytes in which order."""
 
     messages: int = 0
     longest: int = 0
-    broken: int = 0
     digest: Any = field(default_factory=hashlib.blake2b)
-    last: dict[str, int] = field(default_factory=dict)
 
     def add(self, payload: bytes) -> None:
         """The next message."""
@@ -57,29 +55,10 @@ class Chain:
         self.longest = max(self.longest, len(payload))
         self.digest.update(len(payload).to_bytes(4, "little"))
         self.digest.update(payload)
-        content = json.loads(payload)
-        self._follow(content.get("data", content))
-
-    def _follow(self, data: dict[str, Any]) -> None:
-        """Compares with what the exchange says came before."""
-        kind = data.get("e")
-        if kind == "depthUpdate":
-            # The futures feed names its predecessor, the spot feed begins one after it.
-            begin = data["pu"] if "pu" in data else data["U"] - 1
-            self.broken += self.last.get("u", begin) != begin
-            self.last["u"] = data["u"]
-        elif kind == "trade":
-            self.broken += self.last.get("t", data["t"] - 1) != data["t"] - 1
-            self.last["t"] = data["t"]
 
     def facts(self) -> dict[str, Any]:
         """What has to be the same on both sides."""
-        return {
-            "messages": self.messages,
-            "longest": self.longest,
-            "broken": self.broken,
-            "digest": self.digest.hexdigest(),
-        }
+        return {"messages": self.messages, "longest": self.longest, "digest": self.digest.hexdigest()}
 
 
 @cache
@@ -131,17 +110,7 @@ def replay(feed: str, domain: str, transport: str, options: Path) -> dict[str, A
     arguments = ["--transport", transport, "--wait-receivers", str(RECEIVERS), "--linger", "60", "--domain", domain]
     arguments += ["--json", "--config", str(options)]
     ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "ipcbus_tools",
-            "replay",
-            str(DATA / feed),
-            *arguments,
-            "--json",
-            "--config",
-            str(options),
-        ],
+        [sys.executable, "-m", "ipcbus_tools", "replay", str(DATA / feed), *arguments],
         check=False,
         env=os.environ | LOSS,
         capture_output=True,
@@ -153,10 +122,10 @@ def replay(feed: str, domain: str, transport: str, options: Path) -> dict[str, A
 
 
 @pytest.mark.skipif(not all((DATA / feed).exists() for feed in FEEDS), reason=f"the captured feeds are not in {DATA}")
-@pytest.mark.timeout(300)  # twelve seconds of work, which other tests share
+@pytest.mark.timeout(300)  # six seconds of work, which other tests share
 @pytest.mark.parametrize(
     "transport",
-    ["lbtipc", "lbtsmx", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("lbtru", "lbtrm"))],
+    ["lbtipc", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("lbtsmx", "lbtru", "lbtrm"))],
 )
 def test_feeds_arrive_whole_and_in_order(
     domain: str, transport: str, pytestconfig: pytest.Config, tmp_path: Path
@@ -196,7 +165,6 @@ def feeds_arrive(domain: str, transport: str, root: Path, options: Path) -> None
     everything = [chain for feed in FEEDS for chain in expected(feed).values()]
     assert sum(chain["messages"] for chain in everything) == MESSAGES
     assert max(chain["longest"] for chain in everything) == LONGEST
-    assert not any(chain["broken"] for chain in everything)
     assert objects(domain) == []
 
 

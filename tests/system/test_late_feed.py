@@ -120,7 +120,6 @@ def test_a_late_joiner_gets_the_whole_feed_while_it_goes_on(
         found = receive_twice(domain, transport, feed, topics, pytestconfig.rootpath)
     for report in found.values():
         assert report["chains"] == {topic: chain.facts() for topic, chain in sent.items()}
-        assert not any(chain["broken"] for chain in report["chains"].values())
         late = report["events"].pop("late", 0)
         assert report["events"] == {"DATA": count, "BOS": len(topics), "EOS": len(topics), "wrong": 0}
     assert late >= count // 4  # what waited for the data rate when the late one began may have come live

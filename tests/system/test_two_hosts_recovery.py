@@ -211,7 +211,7 @@ def test_a_response_that_nobody_can_get_any_more_raises(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("down_s", [5, pytest.param(70, marks=[pytest.mark.long, pytest.mark.timeout(300)])])
-@pytest.mark.parametrize("covered", [True, False])
+@pytest.mark.parametrize("covered", [pytest.param(True, marks=pytest.mark.long), False])
 def test_what_is_sent_while_the_link_is_cut_comes_as_far_as_the_source_keeps_it(
     scene: Scene, down_s: int, covered: bool
 ) -> None:
