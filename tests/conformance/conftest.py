@@ -46,7 +46,8 @@ def in_short_form(item: pytest.Function) -> bool:
     The first transport runs in the first mode with all forms of receiving. Each other transport runs in its own mode
     with every third form, in turn, and the first transport in each mode that is then still missing.
     """
-    file, values = item.path.stem, item.callspec.params
+    file = item.path.stem
+    values: dict[str, Any] = item.callspec.params
     kind, mode, form = values["kind"].name, values["mode"], values.get("form")
     if kind == "lbttcp" and file not in OVER_TCP:
         return False
