@@ -27,8 +27,8 @@ MODE_OF = {
 """In which mode the short form runs a transport: who drives a context is one matter, what brings messages another."""
 
 IN_EVERY_MODE = (
-    *("test_contexts", "test_ends", "test_histories_at_random", "test_many_threads", "test_udp_pauses"),
-    *("test_udp_undriven", "test_undriven_warning"),
+    *("test_contexts", "test_histories_at_random", "test_many_threads", "test_udp_pauses", "test_udp_undriven"),
+    "test_undriven_warning",
 )
 """Files that are about both: in the short form too their tests run over every transport in every mode."""
 
