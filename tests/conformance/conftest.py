@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ipcbus.transport.udp import udp_sender
-from tests.kit.bus import KINDS, LBTIPC_SOURCE_PACED, LBTRM, LBTSMX, LBTTCP, MODES, Bus, Kind
+from tests.kit.bus import KINDS, LBTRM, MODES, Bus, Kind
 from tests.kit.forms import FORMS, Taker
 from tests.kit.network import isolated_or_skip
 
@@ -16,50 +16,56 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-IN_EVERY_MODE = ("test_contexts", "test_ends", "test_histories_at_random", "test_udp_pauses")
-"""Files whose tests over UDP run in every mode in the short form too; the others' there only in the first one.
+MODE_OF = {
+    "lbtipc": "embedded",
+    "lbtsmx": "sequential",
+    "lbtipc-source-paced": "split",
+    "lbtru": "embedded",
+    "lbttcp": "sequential",
+    "lbtrm": "split",
+}
+"""In which mode the short form runs a transport: who drives a context is one matter, what brings messages another."""
 
-Who drives a context is one matter, and what brings its datagrams another: both were looked at together there.
-"""
-
-
-IN_ONE_MODE = (
-    *("test_event_queues", "test_event_queue_ends", "test_evicting", "test_notifications", "test_sequence_info"),
-    "test_silence",
+IN_EVERY_MODE = (
+    *("test_contexts", "test_histories_at_random", "test_many_threads", "test_udp_pauses", "test_udp_undriven"),
+    "test_undriven_warning",
 )
-"""Files whose tests wait for timers or are many: in the short form each transport runs in one mode, each in another."""
-
+"""Files that are about both: in the short form too their tests run over every transport in every mode."""
 
 OVER_TCP = (
     *("test_batching", "test_content", "test_dropped", "test_ends", "test_fragments", "test_joining", "test_late_join"),
-    *("test_many_threads", "test_requests", "test_source_filtering", "test_wildcards"),
+    *("test_many_threads", "test_requests", "test_source_filtering", "test_tcp_bursts", "test_udp_undriven"),
+    *("test_undriven_warning", "test_wildcards"),
 )
 """Files whose tests run over TCP in the short form: the others say nothing of it that they do not say over UDP."""
 
-OVER_TCP_IN_ONE_MODE = ("test_tcp_bursts", "test_udp_undriven", "test_undriven_warning")
-"""As OVER_TCP, for files that name the one mode that their tests are about."""
 
+def in_short_form(item: pytest.Function) -> bool:
+    """Whether `make test` runs a case of a test that has transports and modes; `make stress` runs the others.
 
-def in_short_form(file: str, kind: Kind, mode: str) -> bool:
-    """Whether `make test`, which has four minutes, runs a case; `make stress` runs the others."""
-    if kind is LBTTCP:
-        return file in OVER_TCP_IN_ONE_MODE or (file in OVER_TCP and mode == MODES[0])
-    if kind is LBTIPC_SOURCE_PACED and mode != MODES[0] and file not in IN_ONE_MODE:
-        return False  # the same ring as LBT-IPC's, which runs in every mode
-    if kind is LBTSMX and mode == "split" and file not in (*IN_ONE_MODE, *IN_EVERY_MODE):
-        return False  # split is a matter of the context, and LBT-IPC runs there
-    if file in IN_ONE_MODE and not kind.over_udp:
-        return KINDS.index(kind) % len(MODES) == MODES.index(mode)
-    over_udp = kind.over_udp or file == "test_moving"
-    return not over_udp or mode == MODES[0] or file in IN_EVERY_MODE
+    The first transport runs in the first mode with all forms of receiving. Each other transport runs in its own mode
+    with one form, in turn, and the first transport in each mode that is then still missing.
+    """
+    file = item.path.stem
+    values: dict[str, Any] = item.callspec.params
+    kind, mode, form = values["kind"].name, values["mode"], values.get("form")
+    if kind == "lbttcp" and file not in OVER_TCP:
+        return False
+    named: dict[str, Any] = {mark.args[0]: mark.args[1] for mark in item.iter_markers("parametrize")}
+    kinds, modes = [each.name for each in named.get("kind", KINDS)], named.get("mode", MODES)
+    if (kind, mode) == (kinds[0], modes[0]):
+        return True
+    missing = kind == kinds[0] and mode not in [MODE_OF[each] for each in kinds]
+    if mode != MODE_OF[kind] and not missing and file not in IN_EVERY_MODE:
+        return False
+    return form not in FORMS or FORMS.index(form) == [*MODE_OF].index(kind) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the cases that are left to the long form."""
     for item in items:
         values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        kind, mode = values.get("kind"), values.get("mode")
-        if isinstance(kind, Kind) and mode is not None and not in_short_form(item.path.stem, kind, mode):
+        if isinstance(values.get("kind"), Kind) and "mode" in values and not in_short_form(item):
             item.add_marker(pytest.mark.long)
 
 

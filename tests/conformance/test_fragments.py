@@ -241,22 +241,23 @@ def test_lbtsmx_sends_no_fragments(bus: Bus) -> None:
 
 @waiting
 @embedded
-def test_ten_thousand_messages_of_64047_bytes_through_datagrams_of_1500(bus: Bus) -> None:
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.long)])
+def test_thousands_of_messages_of_64047_bytes_through_datagrams_of_1500(bus: Bus, count: int) -> None:
     context = bus.context("sending", transport_lbtipc_datagram_max_size=1500)
     source = bus.source("t", context)
     receiver = bus.receiver()
     bus.joined(source)
-    pattern = random_bytes(64_047 + 10_000)
+    pattern = random_bytes(64_047 + count)
 
     def send() -> None:
-        for number in range(10_000):
+        for number in range(count):
             source.send(memoryview(pattern)[number : number + 64_047])
         source.flush()
 
     thread = in_thread(send)
     assert pull(receiver).type == MessageType.BOS
     view = memoryview(pattern)
-    for number in range(10_000):
+    for number in range(count):
         message = pull(receiver)
         assert message.data == view[number : number + 64_047]
         assert message.sequence_number == 44 * (number + 1) - 1

@@ -34,22 +34,17 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return found
 
 
-def recorded(path: Path, count: int) -> None:
-    """Waits until so many messages are in an archive."""
-    until(lambda: len(messages(rows_of(Archive(path)))) == count, f"{count} messages")
-
-
 @embedded
 @only_ipc
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.name))
 def test_every_form_of_receiving_gets_the_archive_then_the_source_then_what_is_live(
     bus: Bus, tmp_path: Path, form: type[Taker]
 ) -> None:
-    source = bus.source(context=bus.context("serving", mode="embedded"), **FEW)
-    with RecorderProcess(bus.domain, tmp_path, "t"):
+    source = bus.source(context=bus.context("serving"), **FEW)
+    with Recorder(bus.context("recording"), Archive.create(tmp_path), ["t"], stream="s") as recorder:
         source.wait_for_receivers(1, 30)
         source.send_many([body(number) for number in range(MANY)], flush=True)
-        recorded(tmp_path, MANY)
+        written(recorder, MANY)
         taker = form(bus, history_archive=str(tmp_path))
         assert taker.data(MANY) == [body(number) for number in range(MANY)]
         source.send_many([body(MANY + number) for number in range(100)], flush=True)

@@ -225,9 +225,9 @@ def test_a_handle_that_is_dropped_lives_on(bus: Bus) -> None:
     bus.until(lambda: got == [b"x"], "the message")
 
 
-@pytest.mark.parametrize("topic", ["", "x" * 256, "ä" * 128, "with\0zero", "half \udc80", 5, None, b"bytes"])
-def test_what_is_no_topic_name_is_refused(bus: Bus, topic: object) -> None:
+def test_what_is_no_topic_name_is_refused(bus: Bus) -> None:
     context = bus.context()
-    for make in (context.source, context.receiver):
-        with pytest.raises(ipcbus.ConfigError, match="1 to 255 bytes"):
-            make(topic)  # type: ignore[operator]
+    for topic in ("", "x" * 256, "ä" * 128, "with\0zero", "half \udc80", 5, None, b"bytes"):
+        for make in (context.source, context.receiver):
+            with pytest.raises(ipcbus.ConfigError, match="1 to 255 bytes"):
+                make(topic)  # type: ignore[operator]

@@ -9,25 +9,21 @@ import numpy as np
 import pytest
 
 import ipcbus
-from tests.kit.bus import LBTSMX, Bus
-from tests.kit.forms import FORMS
+from tests.kit.bus import LBTSMX
 from tests.kit.look import queued
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ipcbus import Source
+    from tests.kit.bus import Bus
     from tests.kit.forms import Taker
+
+pytestmark = [
+    pytest.mark.parametrize("kind", [LBTSMX], ids=["lbtsmx"]),
+    pytest.mark.parametrize("mode", ["sequential", "embedded"]),
+]
 
 LONG = 3 << 19
 """Long enough for copies that pass the caches, and for memory that is used again."""
-
-
-@pytest.fixture(params=["sequential", "embedded"])
-def bus(domain: str, request: pytest.FixtureRequest) -> Iterator[Bus]:
-    made = Bus(domain, LBTSMX, request.param)
-    yield made
-    made.close()
 
 
 def content(number: int, length: int) -> bytes:
@@ -50,7 +46,6 @@ class Sender:
         return True
 
 
-@pytest.mark.parametrize("form", FORMS)
 def test_each_form_gets_the_bytes(bus: Bus, form: type[Taker]) -> None:
     """In a ring that is larger than the last cache, with lengths and begins of all kinds."""
     lengths = [LONG - 70, LONG, LONG - 32, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 5, LONG - 64]

@@ -11,7 +11,7 @@ import pytest
 
 from ipcbus import MessageType
 from ipcbus.archive import Archive, Recorder
-from ipcbus.transport.udp import udp_sender
+from ipcbus.transport.udp import udp_receiver, udp_sender
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire import udp_packets
 from tests.kit.bus import LBTRM, LBTRU, Bus
@@ -261,8 +261,10 @@ def test_a_flood_does_not_end_the_wait_for_the_word_on_where_a_topic_begins(
 
 
 def test_a_source_that_never_says_where_a_topic_begins_holds_nothing_up(
-    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(udp_receiver, "_START_TIMEOUT_NS", 1_000_000_000)
+    monkeypatch.setattr(udp_sender, "_LINGER_NS", 1_000_000_000)
     lose(lambda packet: isinstance(packet, udp_packets.Topics))
     source = bus.source()
     taker = CallbackTaker(bus, **options(bus, 59_000))

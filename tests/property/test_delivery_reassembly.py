@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -114,11 +115,7 @@ def each_number_once(desk: Desk, size: int, floor: int | None, ordered: int) -> 
         assert found == sorted(found)
 
 
-@settings(max_examples=500)
-@given(
-    arrivals(), tiny, st.sampled_from([0, 1, 2, 5]), st.sampled_from([20, 600, 2**31]), st.sampled_from([None, 0, 2])
-)
-def test_delivery_is_as_the_naive_description_says(
+def is_as_the_naive_description_says(
     arriving: tuple[Stream, list[tuple[str, int]]],
     rules: dict[str, int],
     entries_max: int,
@@ -171,3 +168,13 @@ def test_delivery_is_as_the_naive_description_says(
     assert (tally.order_map_entries, tally.reassembly_bytes) == (0, 0)
     each_number_once(desk, len(stream.items), floor, rules["ordered"])
     event(f"mode {rules['ordered']}, something lost: {bool(was_lost)}")
+
+
+CASES = given(
+    arrivals(), tiny, st.sampled_from([0, 1, 2, 5]), st.sampled_from([20, 600, 2**31]), st.sampled_from([None, 0, 2])
+)
+
+
+@pytest.mark.parametrize("examples", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_delivery_is_as_the_naive_description_says(examples: int) -> None:
+    settings(max_examples=examples)(CASES(is_as_the_naive_description_says))()

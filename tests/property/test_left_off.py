@@ -91,7 +91,7 @@ class Stays:
         ]
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, 4))])
 def test_each_number_has_one_fate(part: int) -> None:
     for seed in range(part * SEEDS, (part + 1) * SEEDS):
         stays = Stays(Random(seed))

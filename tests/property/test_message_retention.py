@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,9 +84,7 @@ LIMIT = st.integers(0, 1000) | st.integers(1000, 300_000) | st.just(10**9)
 READ = st.tuples(st.integers(-5, 900), st.integers(-5, 900), st.integers(-5, 50), st.integers(0, 200_000))
 
 
-@settings(max_examples=400)
-@given(THRESHOLD, AGE, LIMIT, st.lists(steps(), max_size=40), st.lists(READ, max_size=10))
-def test_it_holds_what_a_list_would_hold(
+def holds_what_a_list_would_hold(
     threshold: int, age: int, limit: int, todo: list[Step], reads: list[tuple[int, int, int, int]]
 ) -> None:
     pair = Pair(threshold, age, limit)
@@ -97,3 +96,9 @@ def test_it_holds_what_a_list_would_hold(
         pair.check_read(min(near), max(near), max(0, pair.naive.next - unpublished), bytes_max)
     pair.check_read(0, 2**64 - 1, 2**64 - 1, 2**64 - 1)
     pair.check_read(0, 2**64 - 1, pair.naive.next, 0)
+
+
+@pytest.mark.parametrize("examples", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_it_holds_what_a_list_would_hold(examples: int) -> None:
+    cases = given(THRESHOLD, AGE, LIMIT, st.lists(steps(), max_size=40), st.lists(READ, max_size=10))
+    settings(max_examples=examples)(cases(holds_what_a_list_would_hold))()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.sim.gmd.guaranteed_world import run
 
-SEEDS = 5
 
-
-def test_every_send_is_delivered_or_reported() -> None:
+@pytest.mark.parametrize("seeds", [2, pytest.param(10, marks=pytest.mark.long)])
+def test_every_send_is_delivered_or_reported(seeds: int) -> None:
     found = set()
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         try:
             found.add(run(seed))
         except Exception as error:
             error.add_note(f"replay: python -m tests.sim.gmd --seed {seed}")
             raise
-    assert len(found) == SEEDS, "two seeds gave the same delivery"
+    assert len(found) == seeds, "two seeds gave the same delivery"
 
 
 def test_a_seed_gives_the_same_delivery_each_time() -> None:

@@ -83,8 +83,15 @@ def test_a_receiver_that_is_killed_after_its_eviction_leaves_a_free_slot(peers: 
     balanced(after.ledger("t", source), sent, first=first)
 
 
-@pytest.mark.parametrize("keeps", [False, True], ids=["keeps nothing", "keeps all"])
-@pytest.mark.parametrize("mode", ["embedded", "sequential"])
+@pytest.mark.parametrize(
+    ("mode", "keeps"),
+    [
+        pytest.param("embedded", True, id="embedded-keeps all"),
+        pytest.param("sequential", False, id="sequential-keeps nothing"),
+        pytest.param("embedded", False, id="embedded-keeps nothing", marks=pytest.mark.long),
+        pytest.param("sequential", True, id="sequential-keeps all", marks=pytest.mark.long),
+    ],
+)
 def test_a_receiver_that_stops_again_and_again_accounts_for_every_message(
     peers: Peers, kind: Kind, mode: str, keeps: bool
 ) -> None:

@@ -81,8 +81,9 @@ def settle(folder: Path, notebook: Notebook) -> None:
 
 
 @pytest.mark.parametrize("durability", ["process", "each"])
-def test_kills_at_each_step(tmp_path: Path, durability: str) -> None:
-    for kill_at in itertools.count(1):
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_kills_at_each_step(tmp_path: Path, durability: str, every: int) -> None:
+    for kill_at in itertools.count(1, every):
         notebook = Notebook()
         folder = tmp_path / str(kill_at)
         with Children() as children:

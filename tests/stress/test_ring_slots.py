@@ -147,7 +147,7 @@ def race(domain: str, cycles: int, kills: int) -> None:
 
 @pytest.mark.stress
 def test_no_live_slot_is_freed_while_readers_come_go_and_die(domain: str) -> None:
-    race(domain, cycles=300, kills=120)
+    race(domain, cycles=100, kills=40)
 
 
 @pytest.mark.long

@@ -101,7 +101,7 @@ def steps_of(committing: Committing, books: Books, staging: Path, domain: str) -
 
 def test_killed_at_some_steps(committing: Committing, books: Books, tmp_path: Path, domain: str) -> None:
     steps = steps_of(committing, books, tmp_path, domain)
-    for step in range(0, steps, 9):
+    for step in range(0, steps, 15):
         killed_at(step, committing, books, tmp_path, domain)
 
 
