@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.cases import each_of
 from tests.unit.sources import PACKAGES, ROOT, code_of, files, module_name, relative
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def test_an_internal_name_is_seen() -> None:
     assert not foreign_attributes("class A:\n    def __init__(self, b):\n        self._b = b\n        self._b.c()")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("module", "text"),
     [
         ("ringbuf.ring", "import ipcbus.errors"),
@@ -224,7 +225,7 @@ def test_violation_is_seen(module: str, text: str) -> None:
     assert len(violations(text, module)) == 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("module", "text"),
     [
         ("ringbuf.ring", "import numpy, ringbuf.layout\nfrom . import clock"),
@@ -242,7 +243,7 @@ def test_downward_import_is_fine(module: str, text: str) -> None:
     assert not violations(text, module)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "line",
     [
         "from ipcbus.delivery.demux cimport Demux",

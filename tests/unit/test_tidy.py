@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.cases import each_of
 from tests.unit.sources import PACKAGES, ROOT, code_of, files, is_generated, module_name, relative
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def test_no_assert_pickle_or_sleep() -> None:
     assert not {path: lines for path, lines in found.items() if lines}
 
 
-@pytest.mark.parametrize("path", files(*PACKAGES, suffixes=(".pyx",)), ids=relative)
+@each_of("path", files(*PACKAGES, suffixes=(".pyx",)), ids=relative)
 def test_compiled_module_has_declarations_and_types(path: Path) -> None:
     assert path.with_suffix(".pxd").exists()
     assert path.with_suffix(".pyi").exists()
@@ -275,7 +276,7 @@ def test_cython_function_is_measured(text: str, lines: int) -> None:
     assert set(cython_functions(text).values()) == {lines}
 
 
-@pytest.mark.parametrize(
+@each_of(
     "line",
     ["    assert x", "import pickle", "from pickle import loads", "time.sleep(1)", "x = pickle.dumps(y)"],
 )
@@ -283,7 +284,7 @@ def test_banned_line_is_seen(line: str) -> None:
     assert _BANNED.findall(code_of(f"x = 1\n{line}\n"))
 
 
-@pytest.mark.parametrize("line", ["_Static_assert(1)", "# assert x", '"""time.sleep"""', "assertion = 1"])
+@each_of("line", ["_Static_assert(1)", "# assert x", '"""time.sleep"""', "assertion = 1"])
 def test_harmless_line_is_fine(line: str) -> None:
     assert not _BANNED.findall(code_of(f"x = 1\n{line}\n"))
 

@@ -29,6 +29,7 @@ from ipcbus.queue_items import (
     decode,
     encode,
 )
+from tests.kit.cases import each_of
 
 
 class Colour(enum.IntEnum):
@@ -83,7 +84,7 @@ def test_flat_containers_come_back_without_pickle(obj: Container) -> None:
     assert [type(value) for value in values] == [type(value) for value in backs]
 
 
-@pytest.mark.parametrize("obj", [(1 << 63,), ["\ud800"], ((),), (b"x" * 1020,), {"a": []}, (Colour.RED,), [Text("x")]])
+@each_of("obj", [(1 << 63,), ["\ud800"], ((),), (b"x" * 1020,), {"a": []}, (Colour.RED,), [Text("x")]])
 def test_other_containers_are_pickled(obj: Container) -> None:
     kind, back = there_and_back(obj)
     assert (kind, back, type(next(iter(back)))) == (PICKLED, obj, type(next(iter(obj))))
@@ -148,7 +149,7 @@ def test_any_bytes_of_an_unsigned_kind_are_an_object_or_refused(kind: int, data:
         assert kind in (TEXT, FLOAT, ARRAY, TUPLE, LIST, DICT)
 
 
-@pytest.mark.parametrize("text", ["|O", "<i4,<i4", "O", "(1000000,1000000)u1", "<x9", "|V0"])
+@each_of("text", ["|O", "<i4,<i4", "O", "(1000000,1000000)u1", "<x9", "|V0"])
 def test_arrays_of_impossible_types_are_refused(text: str) -> None:
     for shape in ((1,), (1 << 40, 1 << 40), (-1,)):
         front = queue_items._array.pack(0, len(shape), len(text)) + text.encode() + np.array(shape, "<i8").tobytes()

@@ -13,6 +13,7 @@ from ipcbus.config import SCOPES
 from ipcbus_tools.cli import COMMANDS as NAMES
 from ipcbus_tools.cli import Commands, cli
 from ipcbus_tools.common import ZONE_HELP, Seconds
+from tests.kit.cases import each_of
 
 COMMANDS = {name: command for name in NAMES if (command := Commands().get_command(click.Context(cli), name))}
 TIMES = [
@@ -51,9 +52,7 @@ def test_what_is_no_time_is_refused(value: str) -> None:
         assert option in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("domain", "shown"), [("", "''"), ("a\0b", "a\\x00b"), ("a\udcff", "a\\udcff"), ("a\ud800", "a\\ud800")]
-)
+@each_of(("domain", "shown"), [("", "''"), ("a\0b", "a\\x00b"), ("a\udcff", "a\\udcff"), ("a\ud800", "a\\ud800")])
 def test_what_is_no_domain_is_refused(domain: str, shown: str) -> None:
     for name in COMMANDS:
         if name not in ("archive", "completion", "config", "gmd", "pipeline", "resolver"):
@@ -72,7 +71,7 @@ def test_streams_that_were_closed_are_the_null_device(domain: str, closed: str, 
     assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("arguments", "texts"),
     [
         (["bw"], ["the messages' own headers"]),

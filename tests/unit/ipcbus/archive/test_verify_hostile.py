@@ -20,6 +20,7 @@ from ipcbus.archive.verify import verify
 from ipcbus.errors import ArchiveDamaged, ArchiveError, IpcBusError, OffsetsExpired, StorageError
 from ipcbus_tools.render.archive_output import ArchiveInfo
 from tests.kit.archives import add, made
+from tests.kit.cases import each_of
 from tests.kit.disks import FaultyDisk
 from tests.unit.ipcbus.archive.test_repair import FOLDER, ROOT, damaged, fill
 
@@ -112,7 +113,7 @@ def test_blocks_that_lie(lie: dict[str, int]) -> None:
     assert use(disk, ROOT) > 300
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("field", "value"),
     [
         ("position", 2**32 - 1),
