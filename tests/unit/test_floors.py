@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.cases import each_of
-from tests.unit.sources import PACKAGES, ROOT, code_of, files, module_name, relative
+from tests.unit.sources import PACKAGES, ROOT, code_of, files, module_name, relative, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def imports(text: str, module: str, *, package: bool, cython: bool) -> Iterator[
 
 
 def _python_imports(text: str) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, ""
@@ -155,15 +155,11 @@ def foreign_names(text: str, module: str, *, cython: bool = False) -> list[str]:
 
 def foreign_attributes(text: str) -> list[str]:
     """The private attributes of other modules' objects that a Python source uses."""
-    tree = ast.parse(text)
-    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)]
+    nodes = list(ast.walk(ast.parse(text)))
+    uses = [node for node in nodes if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)]
     own = {node.attr for node in uses if isinstance(node.ctx, ast.Store)}
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    own |= {
-        node.target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
+    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    own |= {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
     return [ast.unparse(node) for node in uses if node.attr not in own]
 
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from tests.kit.cases import each_of
-from tests.unit.sources import PACKAGES, ROOT, files, is_generated, relative
+from tests.unit.sources import PACKAGES, ROOT, files, is_generated, relative, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def phrases(text: str) -> list[str]:
 
 def docstrings(text: str) -> Iterator[tuple[str, str, bool]]:
     """Name, docstring, and whether it is one of a function that is not a property."""
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found = ast.get_docstring(node)
             if found is not None:

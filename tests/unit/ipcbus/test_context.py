@@ -236,7 +236,7 @@ def test_contexts_that_start_and_end_all_the_time_do_not_disturb_each_other(doma
     threads = [threading.Thread(target=come_and_go) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for number in range(40):
+    for number in range(20):
         with Context(domain=domain) as context:
             receiver = context.receiver("t")
             source.wait_for_receivers(1, GIVE_UP_S)

@@ -70,8 +70,9 @@ def test_the_order_is_one_of_its_sync_point(place: str, name: str, order: str) -
 
 def test_every_sync_point_has_both_sides() -> None:
     """What is released somewhere is acquired somewhere."""
+    places = sites()
     for name, orders in table().items():
-        found = {order for _, each, order in sites() if each == name}
+        found = {order for _, each, order in places if each == name}
         for release, acquire in (("store_release", "load_acquire"), ("fence_release", "fence_acquire")):
             if {release, acquire} <= orders and name not in ("park", "wait"):
                 assert {release, acquire} <= found, name

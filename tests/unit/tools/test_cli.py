@@ -62,9 +62,14 @@ def test_what_is_no_domain_is_refused(domain: str, shown: str) -> None:
             assert shown in result.stderr
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("command", ["list", "top --once --interval 0.05"])
-def test_streams_that_were_closed_are_the_null_device(domain: str, closed: str, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "closed"),
+    [
+        *(("list", closed) for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")),
+        *(("top --once --interval 0.05", closed) for closed in (">&-", "<&- >&- 2>&-")),
+    ],
+)
+def test_streams_that_were_closed_are_the_null_device(domain: str, command: str, closed: str) -> None:
     line = f"exec {sys.executable} -m ipcbus_tools {command} --domain {domain} {closed}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (0, "")
