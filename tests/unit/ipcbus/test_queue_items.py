@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -58,7 +58,6 @@ def same(one: object, other: object) -> bool:
     | st.binary()
     | st.text(st.characters(exclude_categories=()))
 )
-@settings(max_examples=200)
 def test_plain_objects_come_back_without_pickle(obj: object) -> None:
     kind, back = there_and_back(obj)
     assert kind != PICKLED
@@ -139,7 +138,6 @@ def test_objects_that_multiprocessing_pickles_in_its_own_way() -> None:
 
 
 @given(st.sampled_from(sorted(queue_items._DECODERS)), st.binary())
-@settings(max_examples=300)
 def test_any_bytes_of_an_unsigned_kind_are_an_object_or_refused(kind: int, data: bytes) -> None:
     if kind in (PICKLED, STRUCT):
         return

@@ -184,7 +184,6 @@ def test_a_removed_key_opens_no_more_also_for_known_salts() -> None:
 # Replays.
 
 
-@settings(max_examples=200)
 @given(st.lists(st.integers(0, 20), max_size=60), st.sampled_from([1, 4, 16]))
 def test_window_is_as_a_set_of_numbers_would_say(order: list[int], window: int) -> None:
     seals, opens = sealer(), opener(window=window)
