@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -137,3 +138,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=40)  # of up to 50 calls each
