@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -352,8 +353,10 @@ class ReceiveState:
     def _remember_given_up(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._given_up[number] = None
-        while len(self._given_up) > self._settings.late_max:
-            del self._given_up[next(iter(self._given_up))]
+        surplus = max(0, len(self._given_up) - self._settings.late_max)
+        # Taken out of one iterator: each new one would pass over what was deleted before.
+        for number in tuple(itertools.islice(self._given_up, surplus)):
+            del self._given_up[number]
 
 
 _NCF_COUNTS = {1: "ncfs_ignored", 2: "ncfs_rx_delay", 3: "ncfs_shed"}

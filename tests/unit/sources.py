@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +41,17 @@ def module_name(path: Path) -> str:
 def is_generated(path: Path) -> bool:
     """Whether a tool wrote the file, as its first lines say."""
     return "generated" in "\n".join(path.read_text().splitlines()[:3]).lower()
+
+
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement of a parsed source, in its order; most nodes are expressions, over which `ast.walk` goes too."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        for name in ("cases", "finalbody", "orelse", "handlers", "body"):
+            left.extend(reversed(getattr(node, name, ())))
+        if isinstance(node, ast.stmt):
+            yield node
 
 
 def code_of(text: str) -> str:

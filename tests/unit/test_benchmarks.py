@@ -10,6 +10,7 @@ import pytest
 from benchmarks import groups, native, pages
 from benchmarks.rows import Row
 from benchmarks.tables import Figure, brief, fill, judge, text
+from tests.kit.cases import each_of
 from tests.unit.sources import ROOT
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def a_row(*, budget: float = 4, stretch: float = 2.5, less: bool = True, **more:
     return Row("ours", "ns", budget, stretch, less, lambda _factor: 0.0, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("value", "verdict"), [(450, "stretch"), (451, "must"), (800, "must"), (801, "MISSED")])
+@each_of(("value", "verdict"), [(450, "stretch"), (451, "must"), (800, "must"), (801, "MISSED")])
 def test_a_value_that_is_enough_is_enough_beside_a_fast_limit(value: float, verdict: str) -> None:
     row = a_row(beside="limit", is_ratio=True, at_least=(800, 450))
     assert judge(row, {"ours": measured(value), "limit": measured(50)}).verdict == verdict
@@ -58,7 +59,7 @@ def test_runs_on_near_processors_count_if_there_are_any() -> None:
     assert Figure().value() is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "unit", "shown"),
     [
         (20_700_000, "msg/s", "20.7 M msg/s"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.sources import PACKAGES, ROOT, code_of, files, module_name, relative
+from tests.kit.cases import each_of
+from tests.unit.sources import PACKAGES, ROOT, code_of, files, module_name, relative, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def imports(text: str, module: str, *, package: bool, cython: bool) -> Iterator[
 
 
 def _python_imports(text: str) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, ""
@@ -154,15 +155,11 @@ def foreign_names(text: str, module: str, *, cython: bool = False) -> list[str]:
 
 def foreign_attributes(text: str) -> list[str]:
     """The private attributes of other modules' objects that a Python source uses."""
-    tree = ast.parse(text)
-    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)]
+    nodes = list(ast.walk(ast.parse(text)))
+    uses = [node for node in nodes if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)]
     own = {node.attr for node in uses if isinstance(node.ctx, ast.Store)}
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    own |= {
-        node.target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
+    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    own |= {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
     return [ast.unparse(node) for node in uses if node.attr not in own]
 
 
@@ -200,7 +197,7 @@ def test_an_internal_name_is_seen() -> None:
     assert not foreign_attributes("class A:\n    def __init__(self, b):\n        self._b = b\n        self._b.c()")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("module", "text"),
     [
         ("ringbuf.ring", "import ipcbus.errors"),
@@ -224,7 +221,7 @@ def test_violation_is_seen(module: str, text: str) -> None:
     assert len(violations(text, module)) == 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("module", "text"),
     [
         ("ringbuf.ring", "import numpy, ringbuf.layout\nfrom . import clock"),
@@ -242,7 +239,7 @@ def test_downward_import_is_fine(module: str, text: str) -> None:
     assert not violations(text, module)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "line",
     [
         "from ipcbus.delivery.demux cimport Demux",

@@ -7,9 +7,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
-from tests.unit.sources import PACKAGES, ROOT, files, is_generated, relative
+from tests.kit.cases import each_of
+from tests.unit.sources import PACKAGES, ROOT, files, is_generated, relative, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +60,7 @@ def phrases(text: str) -> list[str]:
 
 def docstrings(text: str) -> Iterator[tuple[str, str, bool]]:
     """Name, docstring, and whether it is one of a function that is not a property."""
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found = ast.get_docstring(node)
             if found is not None:
@@ -140,7 +139,7 @@ def test_terms_of_the_style_sheet_and_the_glossary_are_linked() -> None:
     assert "docs/style.md" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "a twin for who cannot map the ring",
@@ -162,7 +161,7 @@ def test_a_phrase_is_seen(text: str) -> None:
     assert phrases(text)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "receivers that cannot map the memory",
@@ -179,7 +178,7 @@ def test_plain_english_is_fine(text: str) -> None:
     assert not phrases(text)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "wrong"),
     [
         ('def f():\n    """What it has."""', True),

@@ -14,6 +14,7 @@ import pytest
 import ipcbus
 from ipcbus import Context, MessageType
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, Bus
+from tests.kit.cases import each_of
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import advert, objects
 from tests.kit.payload import body
@@ -235,7 +236,7 @@ def test_contexts_that_start_and_end_all_the_time_do_not_disturb_each_other(doma
     threads = [threading.Thread(target=come_and_go) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for number in range(40):
+    for number in range(20):
         with Context(domain=domain) as context:
             receiver = context.receiver("t")
             source.wait_for_receivers(1, GIVE_UP_S)
@@ -252,7 +253,7 @@ def test_contexts_that_start_and_end_all_the_time_do_not_disturb_each_other(doma
     bus.close()
 
 
-@pytest.mark.parametrize("domain", ["", 5, None, b"x"])
+@each_of("domain", ["", 5, None, b"x"])
 def test_a_domain_is_a_text(domain: object) -> None:
     with pytest.raises(ipcbus.ConfigError, match="is not a valid name of a domain"):
         ipcbus.Context(domain=domain)  # type: ignore[arg-type]

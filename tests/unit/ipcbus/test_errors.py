@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import inspect
 
-import pytest
-
 from ipcbus import errors
+from tests.kit.cases import each_of
 
 TREE = {
     "IpcBusError": "Exception",
@@ -51,6 +50,6 @@ def test_tree_in_the_module_text() -> None:
     assert positions == sorted(positions)
 
 
-@pytest.mark.parametrize("name", TREE)
+@each_of("name", TREE)
 def test_says_when_and_the_cure(name: str) -> None:
     assert "Cure:" in (CLASSES[name].__doc__ or "")

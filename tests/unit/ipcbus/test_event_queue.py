@@ -19,6 +19,7 @@ from ipcbus import EventQueue
 from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.delivery.sink import Sink
 from tests.kit.bus import GIVE_UP_S, LBTIPC, Bus
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ class Dispatching(threading.Thread):
         return self.result
 
 
-@pytest.mark.parametrize("maximum", [0, -1, 2**31, True, 1.5, "10", None])
+@each_of("maximum", [0, -1, 2**31, True, 1.5, "10", None])
 def test_a_maximum_is_a_number(maximum: Any) -> None:  # noqa: ANN401
     with pytest.raises(ipcbus.ConfigError, match="maximum"):
         EventQueue(maximum)
@@ -142,7 +143,7 @@ def test_a_queue_is_true_and_has_a_length() -> None:
     assert "2 of 3" in repr(queue)
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, -1, 0.01])
+@each_of("timeout", [0, 0.0, -1, 0.01])
 def test_an_idle_queue_keeps_the_time(timeout: float) -> None:
     queue = EventQueue(3)
     began = time.monotonic()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def parameters(member: object) -> list[str]:
     return [f"**{each.name}" if each.kind is each.VAR_KEYWORD else each.name for each in found]
 
 
-@pytest.mark.parametrize("kind", FACE, ids=lambda kind: str(kind.__name__))
+@each_of("kind", FACE, ids=lambda kind: str(kind.__name__))
 def test_every_public_method_has_a_text_with_its_arguments(kind: type) -> None:
     described = set(re.findall(r"^    (\w+): ", text_of(kind), re.MULTILINE))  # attributes have no text of their own
     assert not [name for name, each in public(kind) if name not in described and len(text_of(each).split()) < 3]

@@ -7,6 +7,7 @@ import pytest
 import ipcbus
 from ipcbus import MessageFlag, MessageType, SourceEvent, SourceEventType
 from ipcbus.delivery.received_message import Message, Origin, event, whole_message
+from tests.kit.cases import each_of
 
 
 def test_an_event_has_its_numbers_and_no_data() -> None:
@@ -24,7 +25,7 @@ def test_an_event_without_numbers_has_minus_one() -> None:
     assert (begin.first_sequence_number, begin.sequence_number) == (-1, -1)
 
 
-@pytest.mark.parametrize("kind", MessageType)
+@each_of("kind", MessageType)
 def test_every_kind_can_be_told(kind: MessageType) -> None:
     told = event(Origin("t", "s"), kind, 2**63 - 1, 2**63 - 1)
     assert told.type is kind

@@ -18,6 +18,7 @@ from ipcbus import stats
 from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.errors import ConfigError, IpcBusError, MessageTooLarge
 from tests.kit.bus import GIVE_UP_S
+from tests.kit.cases import each_of
 from tests.kit.look import objects
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def test_a_reservation_that_is_negative_or_too_long_is_refused(stand: Stand) -> 
     stand.reserve(stand.source.message_max)
 
 
-@pytest.mark.parametrize("domain_name", ["a/b", "/", "a\0b", "\ud800", "", "x" * 64, "ä" * 32, 5, None, b"x"])
+@each_of("domain_name", ["a/b", "/", "a\0b", "\ud800", "", "x" * 64, "ä" * 32, 5, None, b"x"])
 def test_what_is_no_domain_is_refused(domain_name: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigError, match="is not a valid name of a domain: give 1 to 63 bytes"):
         ipcbus.Context(domain=domain_name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -29,6 +29,7 @@ from ipcbus.queue_items import (
     decode,
     encode,
 )
+from tests.kit.cases import each_of
 
 
 class Colour(enum.IntEnum):
@@ -57,7 +58,6 @@ def same(one: object, other: object) -> bool:
     | st.binary()
     | st.text(st.characters(exclude_categories=()))
 )
-@settings(max_examples=200)
 def test_plain_objects_come_back_without_pickle(obj: object) -> None:
     kind, back = there_and_back(obj)
     assert kind != PICKLED
@@ -83,7 +83,7 @@ def test_flat_containers_come_back_without_pickle(obj: Container) -> None:
     assert [type(value) for value in values] == [type(value) for value in backs]
 
 
-@pytest.mark.parametrize("obj", [(1 << 63,), ["\ud800"], ((),), (b"x" * 1020,), {"a": []}, (Colour.RED,), [Text("x")]])
+@each_of("obj", [(1 << 63,), ["\ud800"], ((),), (b"x" * 1020,), {"a": []}, (Colour.RED,), [Text("x")]])
 def test_other_containers_are_pickled(obj: Container) -> None:
     kind, back = there_and_back(obj)
     assert (kind, back, type(next(iter(back)))) == (PICKLED, obj, type(next(iter(obj))))
@@ -138,7 +138,6 @@ def test_objects_that_multiprocessing_pickles_in_its_own_way() -> None:
 
 
 @given(st.sampled_from(sorted(queue_items._DECODERS)), st.binary())
-@settings(max_examples=300)
 def test_any_bytes_of_an_unsigned_kind_are_an_object_or_refused(kind: int, data: bytes) -> None:
     if kind in (PICKLED, STRUCT):
         return
@@ -148,7 +147,7 @@ def test_any_bytes_of_an_unsigned_kind_are_an_object_or_refused(kind: int, data:
         assert kind in (TEXT, FLOAT, ARRAY, TUPLE, LIST, DICT)
 
 
-@pytest.mark.parametrize("text", ["|O", "<i4,<i4", "O", "(1000000,1000000)u1", "<x9", "|V0"])
+@each_of("text", ["|O", "<i4,<i4", "O", "(1000000,1000000)u1", "<x9", "|V0"])
 def test_arrays_of_impossible_types_are_refused(text: str) -> None:
     for shape in ((1,), (1 << 40, 1 << 40), (-1,)):
         front = queue_items._array.pack(0, len(shape), len(text)) + text.encode() + np.array(shape, "<i8").tobytes()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -79,11 +80,14 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     (home / "test_them.py").write_text(TESTS)
     # The rest of the settings are pytest's own.
     (home / "pytest.ini").write_text("[pytest]\nmarkers =\n timeout\n")
-    command = [sys.executable, "-m", "pytest", "-n", "1", "-v", "-p", "no:cacheprovider", str(home)]
+    # Only the plugins that matter here: each of its processes imports them.
+    plugins = ["-p", "xdist.plugin", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *plugins, "-n", "1", "-v", str(home)]
     # It has no terminal, so that what its processes say comes in the order in which they say it.
     done = subprocess.run(
         command,
         cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -16,6 +16,7 @@ from ringbuf.item_layout import ITEM_CHUNK, ITEM_KEEP, ITEM_SIDE, ITEM_SIGNED, I
 from ringbuf.item_ring import ItemRing, create_item_ring
 from ringbuf.layout import CACHE_LINE
 from ringbuf.ring_errors import SegmentMismatch, SegmentSpoiled
+from tests.kit.cases import each_of
 from tests.rings.children import Children, kill_myself
 
 if TYPE_CHECKING:
@@ -263,8 +264,8 @@ class Holder:
         self.thread.join()
 
 
-@pytest.mark.parametrize("timeout", [0, 0.01])
-@pytest.mark.parametrize("side", ["put", "get"])
+@each_of("timeout", [0, 0.01])
+@each_of("side", ["put", "get"])
 def test_a_call_gives_up_at_its_timeout_while_another_one_holds_the_lock(side: str, timeout: float) -> None:
     made = ring()
     put(made, b"first")

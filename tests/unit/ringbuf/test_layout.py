@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ringbuf
 from ringbuf import codegen, layout
 from ringbuf.ring import bucket
+from tests.kit.cases import each_of
 from tests.unit.sources import ROOT
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_check_tells_a_stale_generated_file(tmp_path: Path, monkeypatch: pytest.
     assert target.read_text() == "new"
 
 
-@pytest.mark.parametrize(("name", "field"), FIELDS)
+@each_of(("name", "field"), FIELDS)
 def test_layout_id_changes_with_every_field(name: str, field: str) -> None:
     size = layout.STRUCTS[name].itemsize
     before = rows(name)
@@ -91,12 +92,12 @@ def test_layout_id_changes_with_every_field(name: str, field: str) -> None:
     assert len(ids) == 5
 
 
-@pytest.mark.parametrize("name", layout.STRUCTS)
+@each_of("name", layout.STRUCTS)
 def test_layout_id_changes_with_the_size_of_a_struct(name: str) -> None:
     assert id_with(name, rows(name), layout.STRUCTS[name].itemsize + 8) != layout.LAYOUT_ID
 
 
-@pytest.mark.parametrize("name", layout.CONSTANTS)
+@each_of("name", layout.CONSTANTS)
 def test_layout_id_changes_with_every_constant(name: str) -> None:
     changed = {**layout.CONSTANTS, name: layout.CONSTANTS[name] + 1}
     assert codegen.layout_id(layout.STRUCTS, changed) != layout.LAYOUT_ID
@@ -119,7 +120,7 @@ def test_a_compiler_that_sees_another_offset_stops() -> None:
     assert compile_c(wrong).stderr.lower().count("static assertion failed") == asserts
 
 
-@pytest.mark.parametrize("name", layout.STRUCTS)
+@each_of("name", layout.STRUCTS)
 def test_fields_are_aligned_and_do_not_overlap(name: str) -> None:
     end = 0
     for field, kind, offset in sorted(rows(name), key=lambda row: int(row[2])):
@@ -130,7 +131,7 @@ def test_fields_are_aligned_and_do_not_overlap(name: str) -> None:
     assert end <= layout.STRUCTS[name].itemsize
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "lines"),
     [
         ("RingHeader", ["magic", "tail", "intent", "closed", "send_blocked", "pid"]),
@@ -189,7 +190,7 @@ def test_parts_of_the_objects_follow_each_other(user: int, slots: int) -> None:
     assert layout.control_bytes(slots, user) % layout.PAGE == 0
 
 
-@pytest.mark.parametrize("name", layout.STRUCTS)
+@each_of("name", layout.STRUCTS)
 def test_field_offset_is_where_the_field_begins(name: str) -> None:
     struct = layout.STRUCTS[name]
     data = np.zeros((), struct)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 EACH = pytest.mark.parametrize("pacing", PACINGS)
 
-ROUNDS = 150
-"""Damaged rings per test; each has a seed of its own."""
+ROUNDS = pytest.mark.parametrize("rounds", [50, pytest.param(1500, marks=pytest.mark.long)])
+"""Damaged rings per test; each has a seed of its own, another one in every run."""
 
 
 def data_of(channel: OwnedChannel) -> memoryview:
@@ -192,15 +192,16 @@ def use(channel: OwnedChannel, reader: RingReader) -> None:
     assert reader.ended in (False, True)
 
 
+@ROUNDS
 @EACH
 @pytest.mark.parametrize("what", ["data", "slots", "header", "control"])
-def test_nonsense_anywhere_crashes_neither_side(domain: str, pacing: str, what: str) -> None:
+def test_nonsense_anywhere_crashes_neither_side(domain: str, pacing: str, what: str, rounds: int) -> None:
     def damage(seed: int) -> int:
         with owned(domain, **PACINGS[pacing]) as channel:
             reader = join(domain)
             for _ in range(20):
                 channel.writer.write(b"y" * 80)
-            for turn in range(ROUNDS):
+            for turn in range(rounds):
                 print("seed", seed + turn, flush=True)
                 scribble(random.Random(seed + turn), channel, what)
                 use(channel, reader.reader)
@@ -208,12 +209,12 @@ def test_nonsense_anywhere_crashes_neither_side(domain: str, pacing: str, what: 
                     rejoin(channel, reader.index)
                     reader.reader.start(random.Random(turn).getrandbits(64))
             reader.abandon()
-            return ROUNDS
+            return rounds
 
     seed = random.SystemRandom().getrandbits(32)
     print(f"first seed {seed}")
     with Children() as children:
-        assert children.run(damage, seed).result() == ROUNDS
+        assert children.run(damage, seed).result() == rounds
 
 
 def rejoin(channel: OwnedChannel, index: int) -> None:

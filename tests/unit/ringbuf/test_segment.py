@@ -12,6 +12,7 @@ import pytest
 
 from ringbuf import segment
 from ringbuf.ring_errors import SegmentFull, SegmentGone, SegmentRefused
+from tests.kit.cases import each_of
 from tests.rings.channels import owned
 from tests.rings.children import Children
 from tests.rings.systems import NOBODY, as_nobody, in_small_shm
@@ -97,7 +98,7 @@ def test_taken_name_is_refused_and_the_object_stays_as_it_was(name: str) -> None
     os.close(fd)
 
 
-@pytest.mark.parametrize("bad", ["", "a/b", "/a", "n" * (segment.NAME_MAX + 1)])
+@each_of("bad", ["", "a/b", "/a", "n" * (segment.NAME_MAX + 1)])
 def test_unusable_name_is_refused(bad: str) -> None:
     uses: list[Callable[[], object]] = [
         lambda: segment.create(bad, 1),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 
-import pytest
-
+from tests.kit.cases import each_of
 from tests.unit.sources import ROOT, files, relative
 
 TABLE = ROOT / "ringbuf" / "_atomics.pxd"
@@ -62,7 +61,7 @@ def test_the_table_names_orders() -> None:
     assert len(sites()) > 30
 
 
-@pytest.mark.parametrize(("place", "name", "order"), sites(), ids=lambda value: str(value))
+@each_of(("place", "name", "order"), sites())
 def test_the_order_is_one_of_its_sync_point(place: str, name: str, order: str) -> None:
     # Without the system call both sides fence.
     without_the_call = {"fence_full"} if name in ("park", "wait") else set()
@@ -71,8 +70,9 @@ def test_the_order_is_one_of_its_sync_point(place: str, name: str, order: str) -
 
 def test_every_sync_point_has_both_sides() -> None:
     """What is released somewhere is acquired somewhere."""
+    places = sites()
     for name, orders in table().items():
-        found = {order for _, each, order in sites() if each == name}
+        found = {order for _, each, order in places if each == name}
         for release, acquire in (("store_release", "load_acquire"), ("fence_release", "fence_acquire")):
             if {release, acquire} <= orders and name not in ("park", "wait"):
                 assert {release, acquire} <= found, name

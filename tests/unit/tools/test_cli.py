@@ -13,6 +13,7 @@ from ipcbus.config import SCOPES
 from ipcbus_tools.cli import COMMANDS as NAMES
 from ipcbus_tools.cli import Commands, cli
 from ipcbus_tools.common import ZONE_HELP, Seconds
+from tests.kit.cases import each_of
 
 COMMANDS = {name: command for name in NAMES if (command := Commands().get_command(click.Context(cli), name))}
 TIMES = [
@@ -51,9 +52,7 @@ def test_what_is_no_time_is_refused(value: str) -> None:
         assert option in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("domain", "shown"), [("", "''"), ("a\0b", "a\\x00b"), ("a\udcff", "a\\udcff"), ("a\ud800", "a\\ud800")]
-)
+@each_of(("domain", "shown"), [("", "''"), ("a\0b", "a\\x00b"), ("a\udcff", "a\\udcff"), ("a\ud800", "a\\ud800")])
 def test_what_is_no_domain_is_refused(domain: str, shown: str) -> None:
     for name in COMMANDS:
         if name not in ("archive", "completion", "config", "gmd", "pipeline", "resolver"):
@@ -63,16 +62,21 @@ def test_what_is_no_domain_is_refused(domain: str, shown: str) -> None:
             assert shown in result.stderr
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("command", ["list", "top --once --interval 0.05"])
-def test_streams_that_were_closed_are_the_null_device(domain: str, closed: str, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "closed"),
+    [
+        *(("list", closed) for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")),
+        *(("top --once --interval 0.05", closed) for closed in (">&-", "<&- >&- 2>&-")),
+    ],
+)
+def test_streams_that_were_closed_are_the_null_device(domain: str, command: str, closed: str) -> None:
     line = f"exec {sys.executable} -m ipcbus_tools {command} --domain {domain} {closed}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("arguments", "texts"),
     [
         (["bw"], ["the messages' own headers"]),

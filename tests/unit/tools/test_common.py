@@ -18,12 +18,13 @@ from ipcbus_tools.common import (
     source_options,
     visible,
 )
+from tests.kit.cases import each_of
 
 OPTION = click.Option(["--size"])
 CONTEXT = click.Context(click.Command("made"))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("ns", "text"),
     [
         *((None, "-"), (0, "0 ns"), (812, "812 ns"), (999.7, "1 us"), (1500, "1.5 us"), (108_500, "108 us")),
@@ -34,14 +35,12 @@ def test_duration(ns: float | None, text: str) -> None:
     assert duration(ns) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**22, "4.0 MiB"), (2**31, "2.0 GiB")]
-)
+@each_of(("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**22, "4.0 MiB"), (2**31, "2.0 GiB")])
 def test_size(value: float, text: str) -> None:
     assert size(value) == text
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("seconds", "text"),
     [(-1, "0 s"), (119, "119 s"), (150, "2 min"), (7200, "2 h"), (172_800, "2 d")],
 )
@@ -53,7 +52,7 @@ def test_number() -> None:
     assert number(1234567) == "1,234,567"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("data", "text"),
     [
         (b"plain", "plain"),
@@ -83,7 +82,7 @@ def test_failures_are_one_line() -> None:
     assert (Failure("").exit_code, Misuse("").exit_code) == (1, 2)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "size"),
     [("0", 0), ("4096", 4096), ("64K", 65536), ("64 kib", 65536), ("1.5G", 3 << 29), ("2TB", 2 << 40), ("7B", 7)],
 )
@@ -91,7 +90,7 @@ def test_a_size_is_read(text: str, size: int) -> None:
     assert as_size(CONTEXT, OPTION, text) == size
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1e3", "nan", "M", "1 M B", "1,5M", "\u0661M"])
+@each_of("text", ["", "-1", "1e3", "nan", "M", "1 M B", "1,5M", "\u0661M"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a size"):
         as_size(CONTEXT, OPTION, text)
@@ -116,6 +115,6 @@ def test_a_time_without_zone_is_local(text: str, seconds: int, monkeypatch: pyte
     assert at.timestamp() == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "25:00", "0001-01-01"])
+@each_of("text", ["", "soon", "25:00", "0001-01-01"])
 def test_what_is_not_a_time(text: str) -> None:
     assert as_time(text) is None

@@ -8,6 +8,7 @@ import pytest
 from ipcbus.stats.snapshot_model import NO_COUNTERS
 from ipcbus_tools.common import Failure
 from ipcbus_tools.name_lookup import full_name, pick_session, session_again, state, wait_for_topic
+from tests.kit.cases import each_of
 from tests.unit.tools.top.recorded import FAST, SLOW, SMX, TRADING, changed
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def named(topic: str) -> SessionStats:
     return dataclasses.replace(session, sources=(dataclasses.replace(session.sources[0], topic=topic),))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "source"),
     [(FAST, FAST), ("orders", SMX), ("smx", SMX), (SLOW.split(":")[1].upper(), SLOW), (":20002", SLOW)],
 )

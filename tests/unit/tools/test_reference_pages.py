@@ -9,6 +9,7 @@ import pytest
 import ipcbus
 from ipcbus_tools import reference_pages
 from ipcbus_tools.cli import COMMANDS
+from tests.kit.cases import each_of
 from tests.unit.sources import ROOT
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@each_of("name", ERRORS)
 def test_each_error_has_a_heading_with_its_cure(name: str) -> None:
     _, _, rest = reference_pages.error_page().partition(f"\n## {name}\n")
     assert "Cure: " in rest.partition("\n## ")[0]
 
 
-@pytest.mark.parametrize("name", [name for name in ERRORS if name != "IpcBusError"])
+@each_of("name", [name for name in ERRORS if name != "IpcBusError"])
 def test_troubleshooting_leads_from_each_error_to_its_heading(name: str) -> None:
     text = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert f"[`{name}`](reference/errors.md#{name.lower()})" in text

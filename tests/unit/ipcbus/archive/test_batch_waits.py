@@ -13,6 +13,7 @@ from ipcbus.archive.batch_waits import UNKNOWN, batch_waits, numbers
 from ipcbus.delivery.received_message import whole_message
 from ringbuf import clock
 from tests.kit.archives import add, values_of
+from tests.kit.cases import each_of
 from tests.kit.staging import Desk
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def staged(sent_ns: int, wait_ns: int | None, first: int = 5) -> tuple[int, int]
     return int(numbers(rows)[0]), int(batch_waits(rows)[0])
 
 
-@pytest.mark.parametrize("wait_ns", [0, 50, 62_000_000, 30 * SECOND_NS])
+@each_of("wait_ns", [0, 50, 62_000_000, 30 * SECOND_NS])
 def test_a_wait_is_kept_to_16_ns(wait_ns: int) -> None:
     found, wait = staged(31 * SECOND_NS, wait_ns)
     assert found == 1

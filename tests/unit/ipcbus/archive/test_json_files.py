@@ -9,6 +9,7 @@ import pytest
 from ipcbus.archive import json_files
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.storage.files import Disk
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ def test_what_is_packed_comes_back_without_the_checksum() -> None:
     assert not json_files.is_canonical(PACKED.replace(b":", b": ", 1))
 
 
-@pytest.mark.parametrize("data", [b"", b"[1]", b"7", b"{", b"[" * 100_000, PACKED.replace(b"7", b"8")])
+@each_of("data", [b"", b"[1]", b"7", b"{", b"[" * 100_000, PACKED.replace(b"7", b"8")])
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="."):
         json_files.unpack(data)
@@ -46,7 +47,7 @@ def test_each_flipped_bit_is_mended_and_two_are_not() -> None:
     assert json_files.corrected(bytes(flipped)) is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "whole"),
     [(0, True), (json_files.WHOLE_MAX, True), (-1, False), (1 << 63, False), (True, False), (1.0, False)],
 )

@@ -8,9 +8,10 @@ import pytest
 
 from ipcbus.archive.log_limits import Limits
 from ipcbus.errors import ConfigError
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     "wrong",
     [
         {"segment_bytes": 4095},
@@ -28,7 +29,7 @@ def test_a_limit_out_of_range_is_refused_by_its_name(wrong: dict[str, Any]) -> N
         Limits(**wrong)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "cap"),
     [
         ({}, None),

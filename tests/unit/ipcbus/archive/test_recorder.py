@@ -15,6 +15,7 @@ from ipcbus.archive import Archive, Limits
 from ipcbus.archive.archive_layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.record_buffer import RecordBuffer
 from ipcbus.archive.recorder import Recorder, union
+from tests.kit.cases import each_of
 from tests.kit.recording import accounted, losses, messages, rows_of, values, written
 from tests.kit.waiting import until
 
@@ -82,7 +83,7 @@ def test_topics_of_several_patterns_are_recorded_once(context: ipcbus.Context, a
     assert [log.key for log in archive.logs()] == ["desk/0"]
 
 
-@pytest.mark.parametrize("patterns", [["("], [r"(a)\1", "b"], ["(?P<n>a)", "(?P<n>b)"], ["a", "(?i)b"]])
+@each_of("patterns", [["("], [r"(a)\1", "b"], ["(?P<n>a)", "(?P<n>b)"], ["a", "(?i)b"]])
 def test_patterns_that_cannot_be_put_together_are_refused(patterns: list[str]) -> None:
     with pytest.raises(ConfigError, match="regular expression|do not work together"):
         union(patterns)

@@ -10,6 +10,7 @@ from ipcbus.archive import Archive, resume_positions
 from ipcbus.archive.archive_layout import AGAIN_NS, CLOCK_SKEW_MAX_NS, TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER
 from ipcbus.archive.resume_positions import ResumePosition, read_resume_positions
 from tests.kit.archives import Watch, made
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ def test_a_position_has_the_numbers_of_the_topic(writer: LogWriter, monkeypatch:
     assert [found[topic, "x"].topic_numbers for topic in "ab"] == [{3, 7}, {-1}]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("recorded", "number", "goes_on"),
     [
         ([7], 7, "surely"),

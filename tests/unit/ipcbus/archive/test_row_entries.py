@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
-import pytest
 
 from ipcbus.archive.archive_layout import BATCH_WAIT, ROW
 from ipcbus.archive.row_entries import RowEntries, RowSearch
 from ipcbus.embedding import NUMBER_MAX
+from tests.kit.cases import each_of
 from tests.kit.older_messages import OlderMessage, entries_of, piece_of
 
 START = 1000
@@ -39,7 +39,7 @@ def entries(rows: np.ndarray, data: bytes) -> RowEntries:
     return RowEntries(rows.tobytes(), data, START, 1, 2, 9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_of("seed", range(20))
 def test_pieces_are_those_of_the_naive_form(seed: int) -> None:
     random = Random(seed)
     messages, number = [], random.randint(0, 5)
@@ -63,7 +63,7 @@ def test_pieces_are_those_of_the_naive_form(seed: int) -> None:
     assert first >= messages[-1].first
 
 
-@pytest.mark.parametrize(("length", "count"), [(10, 4), (9, 3), (100_000, 13), (2, 2)])
+@each_of(("length", "count"), [(10, 4), (9, 3), (100_000, 13), (2, 2)])
 def test_a_message_in_fragments_has_as_many_again(length: int, count: int) -> None:
     message = OlderMessage(5, 4 + count, 0, False, bytes(i % 251 for i in range(length)), 7)
     found = entries(*rows_of([message]))
@@ -94,7 +94,7 @@ def test_a_batch_wait_is_no_number() -> None:
     assert (search.first, search.last, search.places) == (5, 5, [(5, 3)])
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("field", "value"),
     [
         *[("position", START + 4), ("position", 0), ("length", 1 << 31), ("length", 4), ("headers", 65535)],

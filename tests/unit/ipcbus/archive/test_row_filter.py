@@ -9,6 +9,7 @@ from ipcbus.archive import Archive
 from ipcbus.archive.columns import COLUMNS, default_columns
 from ipcbus.archive.row_filter import Labels, RowFilter, RowSelection, numbers, session_id
 from ipcbus.errors import ArchiveDamaged
+from tests.kit.cases import each_of
 from tests.kit.records import Record, append
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def test_every_column_of_numbers(log: Log) -> None:
         numbers("topic", chunk.rows, offsets, labels)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("source", "number"),
     [
         ("LBT-IPC:6481f8d4:20001", 0x6481F8D4),

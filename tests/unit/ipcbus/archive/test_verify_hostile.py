@@ -20,6 +20,7 @@ from ipcbus.archive.verify import verify
 from ipcbus.errors import ArchiveDamaged, ArchiveError, IpcBusError, OffsetsExpired, StorageError
 from ipcbus_tools.render.archive_output import ArchiveInfo
 from tests.kit.archives import add, made
+from tests.kit.cases import each_of
 from tests.kit.disks import FaultyDisk
 from tests.unit.ipcbus.archive.test_repair import FOLDER, ROOT, damaged, fill
 
@@ -63,16 +64,16 @@ def use(files: Files, root: Path) -> int:
     return rows
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, 4))])
 def test_damaged_files_are_typed_errors(part: int) -> None:
     rows = 0
-    for seed in range(100 + 50 * part, 150 + 50 * part):
+    for seed in range(100 + 25 * part, 125 + 25 * part):
         rng = random.Random(seed)
         disk = FaultyDisk(rng)
         fill(disk)
         damaged(rng, disk)
         rows += use(disk, ROOT)
-    assert rows > 10_000
+    assert rows > 5_000
 
 
 def sealed(record: np.ndarray[tuple[int], np.dtype[np.void]]) -> bytes:
@@ -112,7 +113,7 @@ def test_blocks_that_lie(lie: dict[str, int]) -> None:
     assert use(disk, ROOT) > 300
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("field", "value"),
     [
         ("position", 2**32 - 1),

@@ -5,6 +5,7 @@ import pytest
 from ipcbus.config import ContextOptions, Option, SourceOptions
 from ipcbus.config.addresses import daemons, joined
 from ipcbus.config.option_values import Refused
+from tests.kit.cases import each_of
 
 GROUP = ContextOptions.resolver_multicast_address
 ANY_GROUP = SourceOptions.transport_lbtrm_multicast_address
@@ -13,7 +14,7 @@ INTERFACE_OR_NONE = ContextOptions.resolver_multicast_interface
 DAEMON = ContextOptions.resolver_unicast_daemon
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("row", "text", "kept"),
     [
         (GROUP, "224.9.10.11", "224.9.10.11"),
@@ -39,7 +40,7 @@ def test_kept_as(row: Option[str], text: str, kept: str) -> None:
     assert row.check(kept) == kept
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("row", "text"),
     [
         *((GROUP, text) for text in ("", "10.0.0.1", "0.0.0.0", "all", "224.9.10", "224.9.10.11/8", "224.9.10.11:1")),

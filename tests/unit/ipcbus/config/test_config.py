@@ -7,6 +7,7 @@ import pytest
 
 from ipcbus.config import TABLE, Config
 from ipcbus.errors import ConfigError
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,7 @@ def test_not_a_config() -> None:
     assert "section source is 'lbtsmx'" in refusal({"source": "lbtsmx"})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "nearest"),
     [
         ("transprt", "transport (scope source)"),

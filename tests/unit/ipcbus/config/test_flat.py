@@ -4,6 +4,7 @@ import pytest
 
 from ipcbus.config.flat import Ignored, meaningful, read
 from ipcbus.errors import ConfigError
+from tests.kit.cases import each_of
 
 
 def refusal(text: str) -> str:
@@ -34,7 +35,7 @@ def test_lines_comments_and_blanks() -> None:
     assert ignored == ()
 
 
-@pytest.mark.parametrize("line", ["", "   ", "# all", "  # all"])
+@each_of("line", ["", "   ", "# all", "  # all"])
 def test_nothing_meaningful(line: str) -> None:
     assert meaningful(line) == ""
 
@@ -96,7 +97,7 @@ def test_half_a_line(line: str) -> None:
     assert "(in um.cfg, line 1) is not a whole line" in refusal(line)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("line", "cure"),
     [
         ("source transport udp", "it must be one of lbtipc, lbtsmx, lbtru, lbtrm, lbttcp"),

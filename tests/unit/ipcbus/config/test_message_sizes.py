@@ -8,6 +8,7 @@ from ipcbus.config import Config, SourceOptions
 from ipcbus.config.message_sizes import HEADERS, with_message_max
 from ipcbus.errors import ConfigError
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER, RECORD_TRAILER
+from tests.kit.cases import each_of
 
 MIB = 2**20
 FRAME = 1920 * 1080 * 3
@@ -33,7 +34,7 @@ def test_without_a_longest_message_nothing_changes() -> None:
     assert sizes(message_max=0, messages_in_flight=9) == ("lbtipc", 8192, MIB)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("longest", "in_flight", "window"),
     [(100, 4, MIB), (FRAME, 4, 32 * MIB), (FRAME, 2, 16 * MIB), (4 * FRAME, 4, 128 * MIB), (2**30 - 1024, 2, 2**31)],
 )

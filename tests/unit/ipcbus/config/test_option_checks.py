@@ -6,6 +6,7 @@ import pytest
 
 from ipcbus.config.option_checks import checked, known_scope, refuse_keywords, section_of
 from ipcbus.errors import ConfigError
+from tests.kit.cases import each_of
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_none_is_the_default_where_an_option_says_so() -> None:
         checked("receiver", {"ordered_delivery": None})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "value", "text"),
     [
         (

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ipcbus.config import ContextOptions, Option, SourceOptions
 from ipcbus.config.option_values import Refused
+from tests.kit.cases import each_of
 
 WINDOW = SourceOptions.transport_lbtsmx_transmission_window_size
 
@@ -32,7 +33,7 @@ def test_repr_names_what_differs() -> None:
     assert repr(SourceOptions({"transport_lbtipc_id": 7})) == "SourceOptions(transport_lbtipc_id=7)"
 
 
-@pytest.mark.parametrize("text", ["lbtipc", "LBTIPC", "lbt-ipc", "LBT-IPC", "Lbt_Ipc"])
+@each_of("text", ["lbtipc", "LBTIPC", "lbt-ipc", "LBT-IPC", "Lbt_Ipc"])
 def test_transport_spellings(text: str) -> None:
     assert SourceOptions.transport.check(text) == "lbtipc"
 
@@ -43,7 +44,7 @@ def test_the_list_of_transports_has_every_name_that_is_taken(option: Option[str]
     assert option.limits().endswith("lbtru, lbtrm, lbttcp, tcp")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "meant"),
     [
         ("ipc", "lbtipc"),
@@ -71,13 +72,13 @@ def test_choice_spellings(text: str) -> None:
     assert ContextOptions.transport_lbtipc_receiver_thread_behavior.check(text) == "busy_wait"
 
 
-@pytest.mark.parametrize("value", [True, False, 0, 1])
+@each_of("value", [True, False, 0, 1])
 def test_bool_takes_the_spellings_of_ultra_messaging(value: object) -> None:
     checked = ContextOptions.registry_hidden.check(value)
     assert checked is bool(value)
 
 
-@pytest.mark.parametrize("value", [2, -1, "true", 1.0, None])
+@each_of("value", [2, -1, "true", 1.0, None])
 def test_bool_refuses(value: object) -> None:
     with pytest.raises(Refused, match="true or false"):
         ContextOptions.registry_hidden.check(value)
@@ -89,13 +90,13 @@ def test_int_takes_what_counts_as_one() -> None:
     assert type(checked) is int
 
 
-@pytest.mark.parametrize("value", [1.0, "1", True, None, b"1"])
+@each_of("value", [1.0, "1", True, None, b"1"])
 def test_int_refuses_other_types(value: object) -> None:
     with pytest.raises(Refused, match=f"from 0 to 65535, not of type {type(value).__name__}"):
         SourceOptions.transport_lbtipc_id.check(value)
 
 
-@pytest.mark.parametrize("value", [499, 65536, -1, 2**80])
+@each_of("value", [499, 65536, -1, 2**80])
 def test_int_refuses_out_of_range(value: int) -> None:
     with pytest.raises(Refused, match="from 500 to 65535 bytes"):
         ContextOptions.transport_lbtipc_datagram_max_size.check(value)
@@ -141,7 +142,7 @@ def test_power_of_two_is_the_next_one(value: int) -> None:
     assert value <= rounded < 2 * value
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("row", "text", "value"),
     [
         (ContextOptions.registry_hidden, "1", True),
@@ -158,13 +159,13 @@ def test_parse(row: Option[int], text: str, value: object) -> None:
     assert type(parsed) is row.kind
 
 
-@pytest.mark.parametrize("text", ["2", "true", "", "01"])
+@each_of("text", ["2", "true", "", "01"])
 def test_parse_bool_refuses(text: str) -> None:
     with pytest.raises(Refused, match="0 or 1"):
         ContextOptions.registry_hidden.parse(text)
 
 
-@pytest.mark.parametrize("text", ["", "1.0", "0x1", "1_0", "one", "9" * 5000, "\u0661"])
+@each_of("text", ["", "1.0", "0x1", "1_0", "one", "9" * 5000, "\u0661"])
 def test_parse_int_refuses(text: str) -> None:
     with pytest.raises(Refused, match="from 0 to 65535"):
         SourceOptions.transport_lbtipc_id.parse(text)

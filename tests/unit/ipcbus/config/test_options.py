@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
-
 from ipcbus.config import SCOPES, TABLE, ContextOptions, Option, ReceiverOptions, SourceOptions, options_reference
+from tests.kit.cases import each_of
 
-ROWS = pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.scope}.{row.name}")
+ROWS = each_of("row", TABLE, ids=lambda row: f"{row.scope}.{row.name}")
 
 # Ultra Messaging's own default, or ours where the meaning names the difference.
 DEFAULTS: dict[str, dict[str, bool | int | str]] = {

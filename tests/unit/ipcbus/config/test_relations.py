@@ -5,6 +5,7 @@ import pytest
 from ipcbus.config import ReceiverOptions, SourceOptions
 from ipcbus.config.relations import RELATIONS, Relation, refuse_contradiction
 from ipcbus.errors import ConfigError
+from tests.kit.cases import each_of
 
 TSNI = SourceOptions.transport_topic_sequence_number_info_interval
 THRESHOLD = SourceOptions.transport_topic_sequence_number_info_active_threshold
@@ -25,12 +26,12 @@ def of(larger: object, smaller: object) -> Relation:
     return found
 
 
-@pytest.mark.parametrize("relation", RELATIONS, ids=lambda each: f"{each.larger.name}-{each.smaller.name}")
+@each_of("relation", RELATIONS, ids=lambda each: f"{each.larger.name}-{each.smaller.name}")
 def test_defaults_satisfy_it(relation: Relation) -> None:
     assert relation.complaint({}) == ""
 
 
-@pytest.mark.parametrize("relation", RELATIONS, ids=lambda each: f"{each.larger.name}-{each.smaller.name}")
+@each_of("relation", RELATIONS, ids=lambda each: f"{each.larger.name}-{each.smaller.name}")
 def test_it_refuses_and_names_both(relation: Relation) -> None:
     text = complaint(max(relation.larger.minimum or 0, 1), relation.smaller.maximum or 0, relation)
     for row in (relation.larger, relation.smaller):

@@ -5,6 +5,7 @@ import pytest
 from ipcbus.config import Config
 from ipcbus.config.text_relations import TEXT_RELATIONS, TextRelation
 from ipcbus.errors import ConfigError
+from tests.kit.cases import each_of
 
 ON = {"context": {"resolver_multicast_interface": "10.0.0.1"}}
 
@@ -15,7 +16,7 @@ def refusal(sections: dict[str, dict[str, str]]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("relation", TEXT_RELATIONS, ids=lambda each: f"{each.one.name}-{each.other.name}")
+@each_of("relation", TEXT_RELATIONS, ids=lambda each: f"{each.one.name}-{each.other.name}")
 def test_defaults_satisfy_it(relation: TextRelation) -> None:
     assert relation.complaint({}) == ""
     assert f"`{relation.one.name}`" in relation.rule
@@ -56,7 +57,7 @@ def test_pool_of_groups(low: str, high: str) -> None:
     Config({"context": {f"{name}low": high, f"{name}high": high}})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("daemon", "interface", "fits"),
     [
         ("127.0.0.1:1", "127.0.0.1", True),

@@ -5,6 +5,7 @@ import pytest
 from ipcbus.config import Config
 from ipcbus.config.topic_overrides import read
 from ipcbus.errors import ConfigError
+from tests.kit.cases import each_of
 
 SMALL = {"transport_lbtipc_transmission_window_size": 65536}
 
@@ -80,7 +81,7 @@ def test_relations_are_checked_for_what_patterns_merge_when_it_is_used() -> None
             config.values(scope, "ab")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("topics", "says"),
     [
         ({"name": "x"}, "give a list of tables"),

@@ -7,6 +7,7 @@ import pytest
 from ipcbus.delivery.assembly import Assembly, MemoryBudget
 from ipcbus.wire.properties import pack
 from ipcbus.wire.wire_layout import FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST
+from tests.kit.cases import each_of
 
 
 def test_pieces_in_any_order_make_the_message() -> None:
@@ -25,7 +26,7 @@ def test_what_is_incomplete_is_not_given() -> None:
         assembly.bytes()
 
 
-@pytest.mark.parametrize(("offset", "piece"), [(5, b""), (4, b"x"), (0, b"abcde"), (3, b"ab"), (2**64 - 1, b"ab")])
+@each_of(("offset", "piece"), [(5, b""), (4, b"x"), (0, b"abcde"), (3, b"ab"), (2**64 - 1, b"ab")])
 def test_nothing_is_written_outside(offset: int, piece: bytes) -> None:
     assembly = Assembly(4)
     with pytest.raises(ValueError, match="outside"):
@@ -54,8 +55,8 @@ def test_header_block_and_value_come_apart(value: bytes) -> None:
     assert assembly.parts(FLAG_PROPERTIES) == (None, 0, block, value)
 
 
-@pytest.mark.parametrize("value", [b"", b"v", bytes(range(256)) * 300])
-@pytest.mark.parametrize("block", [b"", pack({"name": b"header"})])
+@each_of("value", [b"", b"v", bytes(range(256)) * 300])
+@each_of("block", [b"", pack({"name": b"header"})])
 def test_a_request_header_comes_off_first(block: bytes, value: bytes) -> None:
     whole = (0xFEDCBA9876543210).to_bytes(8, "little") + block + value
     assembly = Assembly(len(whole))

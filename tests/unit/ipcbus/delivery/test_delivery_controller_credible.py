@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.cases import each_of
 from tests.kit.datagrams import fragments, info
 from tests.kit.desk import Desk, Seen, data, lost, whole
 
@@ -88,8 +89,8 @@ def test_the_first_number_may_be_any_that_there_is() -> None:
     assert desk.feed(whole(7)) == data(7)
 
 
-@pytest.mark.parametrize("infos", [1, 2])
-@pytest.mark.parametrize("floor", [None, 7])
+@each_of("infos", [1, 2])
+@each_of("floor", [None, 7])
 def test_so_it_may_after_sequence_number_info_that_came_first(floor: int | None, infos: int) -> None:
     """Who joins in the middle is told the number of the next message, and gets that message."""
     desk = Desk(floor=floor)

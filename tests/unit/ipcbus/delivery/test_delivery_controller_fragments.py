@@ -8,6 +8,7 @@ from ipcbus.delivery.delivery_controller import DeliveryController
 from ipcbus.delivery.message_types import FragmentInfo
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_START_BATCH
+from tests.kit.cases import each_of
 from tests.kit.datagrams import Item, fragment, fragments, info
 from tests.kit.desk import Desk, Seen, data, lost, whole
 
@@ -256,7 +257,7 @@ def test_a_fragment_that_contradicts_itself_costs_its_message_and_nothing_else(o
     assert desk.topic.fast_path
 
 
-@pytest.mark.parametrize("name", spoiled())
+@each_of("name", spoiled())
 def test_raw_only_the_fragment_itself_is_lost(name: str) -> None:
     desk = Desk(ordered=0)
     items = pieces(1, 4)

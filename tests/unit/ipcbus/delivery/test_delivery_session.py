@@ -10,6 +10,7 @@ from ipcbus import MessageType
 from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
+from tests.kit.cases import each_of
 from tests.kit.datagrams import compose, fragments, info
 from tests.kit.desk import Desk, Seen, data, lost, seen_of, whole
 
@@ -138,7 +139,7 @@ def test_messages_and_infos_of_other_topics_are_passed_over() -> None:
     assert desk.demux.no_topic == 2
 
 
-@pytest.mark.parametrize("cut", range(1, 81))
+@each_of("cut", range(1, 81))
 def test_a_datagram_cut_short_is_not_delivered_in_part(cut: int) -> None:
     desk = Desk()
     datagram = compose(whole(0, b"x" * 24), whole(1, b"y" * 23))
@@ -241,9 +242,9 @@ def closing(kind: MessageType) -> tuple[Desk, Callable[..., None]]:
     return desk, receive
 
 
-@pytest.mark.parametrize("kind", [MessageType.BOS, MessageType.DATA, MessageType.UNRECOVERABLE_LOSS])
-@pytest.mark.parametrize("ordered", [1, -1, 0])
-@pytest.mark.parametrize("recovery_ns", [0, LONG])
+@each_of("kind", [MessageType.BOS, MessageType.DATA, MessageType.UNRECOVERABLE_LOSS])
+@each_of("ordered", [1, -1, 0])
+@each_of("recovery_ns", [0, LONG])
 def test_a_receiver_closed_in_a_callback_hears_no_more_and_holds_nothing(
     kind: MessageType, ordered: int, recovery_ns: int
 ) -> None:

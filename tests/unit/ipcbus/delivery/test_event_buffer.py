@@ -421,7 +421,7 @@ def test_very_many_are_freed_without_recursion(close: bool) -> None:
 
     def work() -> None:
         stand = Stand(10**7)
-        stand.put(*range(300_000))
+        stand.put(*range(30_000))
         lasts.append(weakref.ref(stand))
         if close:
             stand.event_buffer.close()

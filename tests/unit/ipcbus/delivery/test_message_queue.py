@@ -14,9 +14,10 @@ import pytest
 from ipcbus.delivery.message_queue import MessageQueue
 from ipcbus.delivery.received_message import Message, Origin, whole_message
 from ipcbus.delivery.sink import Sink
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_of("seed", range(5))
 def test_it_does_what_a_deque_does(seed: int) -> None:
     chance = random.Random(seed)
     queue, model, numbers = cast("Any", MessageQueue()), deque[int](), itertools.count(1)

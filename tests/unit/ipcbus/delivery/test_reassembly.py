@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ipcbus.delivery.reassembly import Fragment, Partial, read_fragment
 from ipcbus.wire.wire_layout import MESSAGE_MAX
+from tests.kit.cases import each_of
 from tests.kit.datagrams import fragment, fragments
 
 
@@ -14,7 +13,7 @@ def read(sequence: int, first: int, offset: int, total: int, piece: bytes) -> Fr
     return read_fragment(sequence, memoryview(fragment(sequence, first, offset, total, piece).payload))
 
 
-@pytest.mark.parametrize("length", [9, 15, 16, 17, 24, 25])
+@each_of("length", [9, 15, 16, 17, 24, 25])
 def test_every_fragment_tells_the_whole_message(length: int) -> None:
     payload = bytes(range(length))
     items = fragments(7, payload, 8)
@@ -46,12 +45,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each_of("name", WRONG)
 def test_a_fragment_that_contradicts_itself_is_none(name: str) -> None:
     assert read(*WRONG[name]) is None
 
 
-@pytest.mark.parametrize("length", [0, 1, 15, 16])
+@each_of("length", [0, 1, 15, 16])
 def test_a_fragment_without_room_for_its_header_and_a_byte_is_none(length: int) -> None:
     assert read_fragment(0, memoryview(bytes(length))) is None
 
@@ -62,7 +61,7 @@ def test_the_longest_message_of_all_is_one() -> None:
     assert found.last == -(-MESSAGE_MAX // 1000) - 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("other", "same", "overlaps"),
     [
         ((5, 5, 0, 24, b"y" * 8), True, True),

@@ -11,6 +11,7 @@ from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.recovering_controller import RecoveringController
 from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
+from tests.kit.cases import each_of
 from tests.kit.datagrams import Item, fragments, info
 from tests.kit.desk import Desk, Seen, data, lost, whole
 from tests.kit.retaining import entry
@@ -126,8 +127,8 @@ def test_without_history_fragments_from_before_are_not_lost() -> None:
     assert desk.feed(old[2], old[3], whole(7)) == data(7)
 
 
-@pytest.mark.parametrize("ordered", [1, -1])
-@pytest.mark.parametrize("first", [1, 2])
+@each_of("ordered", [1, -1])
+@each_of("first", [1, 2])
 def test_the_rest_of_a_message_before_the_history_is_neither_lost_nor_waited_for(ordered: int, first: int) -> None:
     """Over UDP, datagrams from before the join may still come, and begin below the history that was asked for."""
     desk = LateDesk(floor=9, ordered=ordered)

@@ -13,6 +13,7 @@ from ipcbus import Message, MessageFlag, MessageType
 from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
 from ipcbus.delivery.sink import Sink
 from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_STAMPED, FLAG_TSNI
+from tests.kit.cases import each_of
 from tests.kit.desk import Desk, data, lost, whole
 from tests.kit.retaining import entry
 
@@ -51,7 +52,7 @@ def test_times_from_another_host_are_of_the_epoch() -> None:
     assert abs(desk.messages[-1].send_time_ns - sent_ns) < 1000
 
 
-@pytest.mark.parametrize(
+@each_of(
     "bad",
     [
         b"x" * 8,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ipcbus.delivery.spare_bytes import copy_of, drop
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,7 +80,7 @@ def test_random_lengths_need_few_objects() -> None:
     assert drop(unused_only=True) <= 6
 
 
-@pytest.mark.parametrize(
+@each_of(
     "keep",
     [
         lambda copy: copy,

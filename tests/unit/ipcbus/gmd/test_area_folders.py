@@ -5,16 +5,13 @@ from __future__ import annotations
 import urllib.parse
 from pathlib import Path
 
-import pytest
-
 from ipcbus.gmd.area_folders import SOURCE, area_folder, area_folders, default_directory, escaped
 from ipcbus.storage.files import Disk
+from tests.kit.cases import each_of
 from tests.kit.gmd_areas import opened
 
 
-@pytest.mark.parametrize(
-    "name", ["gateway", "orders.EU", "a/b", ".", "..", ".hidden", "%2E", "", "Zürich", "a b", "~", "a~b", "-"]
-)
+@each_of("name", ["gateway", "orders.EU", "a/b", ".", "..", ".hidden", "%2E", "", "Zürich", "a b", "~", "a~b", "-"])
 def test_names_are_escaped_reversibly(name: str) -> None:
     found = escaped(name)
     assert "/" not in found
@@ -30,7 +27,7 @@ def test_long_names_are_cut_and_stay_different() -> None:
     assert all(len(each) <= 201 for each in found)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "directory"),
     [
         ("orders", "orders"),

@@ -77,10 +77,17 @@ def settle(files: FaultyDisk, ledger: Ledger, *, lost_power: bool) -> None:
     area.close()
 
 
-@pytest.mark.parametrize("durability", ["process", "group", "each"])
+# The work is the same few calls over and over. So every fifth of them, another one in each durability and with each
+# failure, is a call of each kind in each state; the long form makes every single one fail.
+STEP = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+DURABILITIES = ["process", "group", "each"]
+
+
+@STEP
+@pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("failure", [StorageError, StorageFull])
-def test_each_call_may_fail(durability: str, failure: type[StorageError]) -> None:
-    call = 1
+def test_each_call_may_fail(durability: str, failure: type[StorageError], step: int) -> None:
+    call = 1 + (DURABILITIES.index(durability) + 2 * (failure is StorageFull)) % step
     while True:
         files, ledger = disk(call), Ledger()
         files.fail_at, files.failure = call, failure
@@ -95,13 +102,14 @@ def test_each_call_may_fail(durability: str, failure: type[StorageError]) -> Non
         settle(files.lost_power(), ledger, lost_power=True)
         if done:
             break
-        call += 1
+        call += step
     assert call > 100
 
 
-@pytest.mark.parametrize("durability", ["process", "group", "each"])
-def test_cut_off_at_each_operation(durability: str) -> None:
-    cut_at = 1
+@STEP
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_cut_off_at_each_operation(durability: str, step: int) -> None:
+    cut_at = 1 + DURABILITIES.index(durability) % step
     while True:
         files, ledger = disk(cut_at), Ledger()
         files.cut_at = cut_at
@@ -114,7 +122,7 @@ def test_cut_off_at_each_operation(durability: str) -> None:
             settle(files.lost_power(), ledger, lost_power=True)
         if area is not None:
             break
-        cut_at += 1
+        cut_at += step
     assert cut_at > 80
 
 

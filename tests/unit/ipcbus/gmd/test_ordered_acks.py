@@ -10,6 +10,7 @@ from ipcbus.errors import GmdError
 from ipcbus.gmd import sender_notes
 from ipcbus.gmd.ordered_acks import OrderedAcks
 from ipcbus.gmd.sender_notes import Note
+from tests.kit.cases import each_of
 
 INCARNATION = (1 << 64) - 1
 
@@ -96,7 +97,7 @@ def test_what_is_acknowledged_again_is_taken_without_a_note() -> None:
     assert stand.notes == [Note(sender_notes.ACK, 1, 0, ((5, 6),))]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("peer", "instance", "incarnation", "first", "last"),
     [
         pytest.param(2, 10, INCARNATION, 1, 1, id="another channel"),

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.gmd import sender_notes
 from ipcbus.gmd.sender_notes import Note
 from ipcbus.wire.control_messages import NUMBER_MAX
+from tests.kit.cases import each_of
 
 NUMBER = st.integers(1, NUMBER_MAX)
 RANGES = st.lists(st.tuples(NUMBER, NUMBER).map(lambda pair: (min(pair), max(pair))), max_size=9)
@@ -36,7 +36,7 @@ def test_many_ranges_take_several_notes() -> None:
     assert [part for note in notes if note for part in note.ranges] == ranges
 
 
-@pytest.mark.parametrize(
+@each_of(
     "note",
     [
         Note(sender_notes.ACK, 1, 0, ((0, 1),)),

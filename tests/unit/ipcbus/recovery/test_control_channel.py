@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from ipcbus.recovery.control_channel import FRAME_HEADER, FRAMES_MAX, MESSAGE_MAX, ControlChannel
+from tests.kit.cases import each_of
 from tests.kit.frame_links import MemoryLink, memory_links
 
 URGENT, BULK = 0, 1
@@ -38,8 +39,8 @@ def exchange(sender: ControlChannel, receiver: ControlChannel) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("message", [b"", b"one", bytes(range(256)) * 40])
-@pytest.mark.parametrize("bulk", [False, True])
+@each_of("message", [b"", b"one", bytes(range(256)) * 40])
+@each_of("bulk", [False, True])
 def test_message_comes_whole(message: bytes, bulk: bool) -> None:
     one, other = channels()
     assert one.send(message, bulk=bulk)
@@ -166,7 +167,7 @@ def test_a_link_that_is_still_opening_keeps_the_messages() -> None:
     assert exchange(one, other) == [b"early"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "wrong",
     [
         b"\0",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ipcbus.recovery.older_messages import OlderPiece, PastMerger, Piece, first_number
 from ipcbus.wire.control_messages import NUMBER_MAX
+from tests.kit.cases import each_of
 from tests.kit.older_messages import OlderMessage, entries_of, piece_of
 from tests.kit.retaining import kept
 
@@ -52,7 +51,7 @@ def test_the_first_number_of_entries() -> None:
     assert first_number(memoryview(b"")) is None
 
 
-@pytest.mark.parametrize(("most", "first"), [(None, 3), (100, 3), (15, 5), (10, 10), (4, 10)])
+@each_of(("most", "first"), [(None, 3), (100, 3), (15, 5), (10, 10), (4, 10)])
 def test_history_begins_with_what_is_recorded_or_kept(most: int | None, first: int) -> None:
     past = merger(Recording(message(3), message(4)))
     assert past.begin(10, 20, 20, most) == first

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ipcbus.recovery.pending_requests import FOREVER_NS, PendingRequests
+from tests.kit.cases import each_of
 
 LAST = (1 << 64) - 1
 MAXIMUM = 5
@@ -21,7 +22,7 @@ def begin(pending: PendingRequests[Any], asker: object, *, is_single: bool = Tru
     return number
 
 
-@pytest.mark.parametrize("first", [0, 12345, LAST, LAST - 1])
+@each_of("first", [0, 12345, LAST, LAST - 1])
 def test_numbers_follow_each_other_and_wrap_around(first: int) -> None:
     pending: PendingRequests[str] = PendingRequests(first, 10)
     numbers = [begin(pending, "asker") for _ in range(4)]
@@ -137,3 +138,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=40)  # of up to 50 calls each

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.recovery.control_channel import ControlChannel
@@ -536,7 +536,6 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=300)
 @given(st.lists(STEP, max_size=60), st.integers(1, 40), st.integers(0, 300))
 def test_whatever_is_asked_for_comes_or_is_gone(
     steps: list[tuple[str, int, int, int, int]], pieces: int, limit: int

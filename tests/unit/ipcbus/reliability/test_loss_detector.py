@@ -10,6 +10,7 @@ from ipcbus.reliability.loss_detector import ASKS_MAX, TABLE, Cause, LossDetecto
 from ipcbus.reliability.receive_state import ReceiveSettings, ReceiveState
 from ipcbus.reliability.round_trip import RoundTrip
 from ipcbus.wire.udp_packets import NCF_IGNORED, NCF_RX_DELAY, NCF_SHED
+from tests.kit.cases import each_of
 
 MS = 1_000_000
 TERMS = NakSettings(initial_backoff=50 * MS, backoff=200 * MS, suppress=1000 * MS, generation=10_000 * MS)
@@ -127,7 +128,7 @@ def test_who_is_refused_for_ever_takes_no_memory() -> None:
     assert found.next_ns is not None
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_of("seed", range(20))
 def test_backoffs_are_drawn_from_half_to_one_and_a_half(seed: int) -> None:
     found = lost(5, random=Random(seed))
     assert found.next_ns is not None

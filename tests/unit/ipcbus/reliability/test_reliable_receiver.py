@@ -9,6 +9,7 @@ from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.registration import OVER, TABLE, State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.wire import udp_packets
+from tests.kit.cases import each_of
 from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, WHO, Pair, joined, receiver, source
 
 OTHER_VERSION = bytes([udp_packets.VERSION + 1])
@@ -145,7 +146,7 @@ def test_reset_keeps_what_is_there() -> None:
     assert pair.got == [b"0", b"1"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("packet", "address", "counter"),
     [
         (b"", AT, "size"),

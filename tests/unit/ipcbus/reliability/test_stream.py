@@ -17,6 +17,7 @@ from ipcbus.reliability.send_state import SendSettings
 from ipcbus.reliability.stream_receiver import StreamReceiver
 from ipcbus.reliability.stream_sender import CLOSE, UNSENT_MAX, StreamSender, StreamSettings
 from ipcbus.wire import udp_packets
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -494,7 +495,7 @@ def test_a_session_that_is_gone_is_not_joined_again() -> None:
     assert (receiver.state, receiver.for_good) == (State.ENDED, True)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "packet",
     [
         b"",

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
 from ipcbus.resolution.source_string import Endpoint, over_udp, source_string
 from ipcbus.wire.wire_layout import TRANSPORT_LBTIPC, TRANSPORT_LBTRM, TRANSPORT_LBTRU
+from tests.kit.cases import each_of
 
 UNICAST = Endpoint("127.0.0.1", 14380)
 MULTICAST = Endpoint("10.0.0.1", 14390, "224.10.10.10", 14400)
 
 
-@pytest.mark.parametrize("endpoint", [UNICAST, MULTICAST, Endpoint("::1", 1), Endpoint("fe80::1", 65535, "ff15::1", 2)])
+@each_of("endpoint", [UNICAST, MULTICAST, Endpoint("::1", 1), Endpoint("fe80::1", 65535, "ff15::1", 2)])
 def test_an_endpoint_survives_its_text(endpoint: Endpoint) -> None:
     for each in (endpoint, dataclasses.replace(endpoint, tcp=True)):
         assert Endpoint.of(each.text()) == each
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "",
@@ -38,7 +37,7 @@ def test_an_invalid_text_has_no_endpoint(text: str) -> None:
     assert Endpoint.of(text) is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("transport", "endpoint", "text"),
     [
         (TRANSPORT_LBTIPC, None, "LBT-IPC:6481f8d4:20001"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 import ipcbus
 from ipcbus.runtime.error_mapping import as_ipcbus_error
 from ringbuf import ring_errors
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("ring", "public"),
     [
         (ring_errors.SegmentFull, ipcbus.SharedMemoryFull),

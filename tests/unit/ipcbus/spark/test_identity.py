@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import ipcbus
 from ipcbus.spark.identity import Deduplicator, Identity, identity_of
 from tests.kit.bus import GIVE_UP_S
+from tests.kit.cases import each_of
 
 
 def headers(query: str = "q", batch: int = 1, partition: int = 2, row: int = 3) -> list[tuple[str, bytes]]:
@@ -31,12 +32,12 @@ def test_identity_is_read_from_headers() -> None:
     assert identity_of(headers()) == Identity("q", 1, 2, 3)
 
 
-@pytest.mark.parametrize("number", range(1, 5))
+@each_of("number", range(1, 5))
 def test_without_one_of_the_headers_there_is_no_identity(number: int) -> None:
     assert identity_of([pair for at, pair in enumerate(headers()) if at != number]) is None
 
 
-@pytest.mark.parametrize("value", [b"", b"-1", b"1.0", b"0x1", "\u0661".encode(), b"9" * 19, b" 1"])
+@each_of("value", [b"", b"-1", b"1.0", b"0x1", "\u0661".encode(), b"9" * 19, b" 1"])
 def test_what_is_no_number_is_no_identity(value: bytes) -> None:
     for name in ("ipcbus.batch", "ipcbus.partition", "ipcbus.row"):
         assert identity_of([*headers(), (name, value)]) is None

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from ipcbus.errors import ConfigError
 from ipcbus.spark.option_parsers import EARLIEST, LATEST, Position
 from ipcbus.spark.read_options import READ, Option, ReadOptions, Use
+from tests.kit.cases import each_of
 
 
 def refusal(use: Use | None = "batch", **given: str) -> str:
@@ -65,7 +66,7 @@ def test_spark_can_send_them_to_tasks() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "path"),
     [
         ({"archive": "/a/b"}, "/a/b"),
@@ -152,17 +153,17 @@ def test_what_is_no_value(name: str, text: str, says: str) -> None:
     assert says in found
 
 
-@pytest.mark.parametrize("text", ["", "a/b", ".a", "a b", "a" * 101])
+@each_of("text", ["", "a/b", ".a", "a b", "a" * 101])
 def test_what_is_no_group(text: str) -> None:
     assert "it takes 1 to 100 letters" in refusal("stream", groupId=text)
 
 
-@pytest.mark.parametrize("text", ["15", "15 minutes", "-1s", "m"])
+@each_of("text", ["15", "15 minutes", "-1s", "m"])
 def test_what_is_no_time(text: str) -> None:
     assert "it takes a time such as" in refusal("stream", maxTriggerDelay=text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("2m", 120), ("1 h", 3600), ("1d", 86400)])
+@each_of(("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("2m", 120), ("1 h", 3600), ("1d", 86400)])
 def test_times(text: str, seconds: float) -> None:
     assert accepted("stream", maxTriggerDelay=text).max_delay_seconds == seconds
 
@@ -191,7 +192,7 @@ def test_a_batch_does_not_end_at_the_earliest(text: str) -> None:
     assert "is earliest, so a batch would read nothing" in refusal(endingOffsets=text)
 
 
-@pytest.mark.parametrize("row", [row for row in READ if row.use is not None], ids=lambda row: row.name)
+@each_of("row", [row for row in READ if row.use is not None], ids=lambda row: row.name)
 def test_options_of_the_other_use_are_refused(row: Option) -> None:
     other: Use = "stream" if row.use == "batch" else "batch"
     assert f"{row.name} is for a {row.use}, not for a {other}; leave it out" in refusal(other, **{row.name: "1"})

@@ -9,6 +9,7 @@ from ipcbus.archive.columns import COLUMNS
 from ipcbus.errors import ConfigError
 from ipcbus.spark.read_options import ReadOptions
 from ipcbus.spark.row_schema import check, schema
+from tests.kit.cases import each_of
 
 FROZEN = {
     "key": "binary",
@@ -44,7 +45,7 @@ def test_columns_are_what_they_were() -> None:
     assert list(found.items()) == list(FROZEN.items())
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("options", "left_out"),
     [
         ({}, {"headers", "type", "numbers", "source"}),
@@ -77,7 +78,7 @@ def test_a_user_may_name_any_of_the_columns() -> None:
     check(_parse_datatype_json_string(columns(**ALL).json()))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "says"),
     [
         (StructType().add("offsets", "long"), "column offsets is unknown; did you mean offset"),

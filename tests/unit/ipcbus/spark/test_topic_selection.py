@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ipcbus.spark.topic_selection import TopicSelection
+from tests.kit.cases import each_of
 
 ALL = TopicSelection()
 NAMES = TopicSelection(names=("a", "b"))
@@ -12,7 +11,7 @@ PATTERN = TopicSelection(pattern="a.*")
 ASSIGNED = TopicSelection(assigned={"a": (0, 1), "b": (1,)})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("selection", "partition", "topics"),
     [(NAMES, 0, "ab"), (PATTERN, 0, ["a", "ax"]), (ASSIGNED, 0, "a"), (ASSIGNED, 1, "ab"), (ASSIGNED, 2, "")],
 )
@@ -34,7 +33,7 @@ def test_only_assigned_logs_are_read() -> None:
     assert NAMES.wants_log(7)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("selection", "unknown"),
     [
         (NAMES, ["'b'"]),

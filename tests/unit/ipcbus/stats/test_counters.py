@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from ipcbus.stats import COUNTERS, Counter, counters_of
 from ipcbus.stats.counters import STRUCT_OF, values
 from ipcbus.wire import wire_layout as wire
 from ringbuf import layout as ring
+from tests.kit.cases import each_of
 
 STRUCTS = {**ring.STRUCTS, **wire.STRUCTS}
 
@@ -27,14 +27,14 @@ FACTS = {
 }
 
 
-@pytest.mark.parametrize("counter", COUNTERS, ids=lambda counter: f"{counter.of}.{counter.name}")
+@each_of("counter", COUNTERS, ids=lambda counter: f"{counter.of}.{counter.name}")
 def test_stands_where_the_table_says(counter: Counter) -> None:
     fields = STRUCTS[STRUCT_OF[counter.of]].fields
     assert fields is not None
     assert not counter.field or fields[counter.field][0].base in (np.dtype("<u8"), np.dtype("<u4"))
 
 
-@pytest.mark.parametrize("of", STRUCT_OF)
+@each_of("of", STRUCT_OF)
 def test_every_counter_of_the_layout_is_in_the_table(of: str) -> None:
     fields = STRUCTS[STRUCT_OF[of]].fields
     assert fields is not None
@@ -42,13 +42,13 @@ def test_every_counter_of_the_layout_is_in_the_table(of: str) -> None:
     assert words - FACTS[STRUCT_OF[of]] <= {counter.field for counter in counters_of(of)}
 
 
-@pytest.mark.parametrize("of", STRUCT_OF)
+@each_of("of", STRUCT_OF)
 def test_names_are_unique(of: str) -> None:
     names = [counter.name for counter in counters_of(of)]
     assert len(set(names)) == len(names) > 0
 
 
-@pytest.mark.parametrize("counter", COUNTERS, ids=lambda counter: f"{counter.of}.{counter.name}")
+@each_of("counter", COUNTERS, ids=lambda counter: f"{counter.of}.{counter.name}")
 def test_has_a_unit_and_one_sentence(counter: Counter) -> None:
     assert counter.unit
     assert counter.meaning[0].isupper()

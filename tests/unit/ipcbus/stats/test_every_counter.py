@@ -34,6 +34,7 @@ from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.wire import resolution_packets, udp_packets
 from ringbuf import layout
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, Bus, Kind
+from tests.kit.cases import each_of
 from tests.kit.datagrams import Item, compose, fragment
 from tests.kit.loopback import Loopback
 from tests.rings import channels
@@ -88,7 +89,7 @@ def test_scenario(scenario: str, domain: str) -> None:
     assert {(of, name) for of, name in claimed if name not in seen[of]} == set()
 
 
-@pytest.mark.parametrize("test", sorted({test for tests in NAMED.values() for test in tests}))
+@each_of("test", sorted({test for tests in NAMED.values() for test in tests}))
 def test_named_test_is_there_and_looks_at_its_counters(test: str) -> None:
     path, _, name = test.partition("::")
     text = (UNIT / path).read_text()

@@ -17,6 +17,7 @@ from ipcbus import stats
 from ipcbus.stats import DomainSnapshot, counters_of, rates
 from ipcbus.stats.recorder_model import BEHIND_NS, SILENT_NS
 from ipcbus.wire import wire_layout
+from tests.kit.cases import each_of
 from tests.unit.ipcbus.stats.made import SECOND, START, context, recorder, snapshot
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def test_rates() -> None:
     assert both(other, recorder(counts={"messages": 30})).per_second["messages"] == 15
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "counts", "doing"),
     [
         ({}, {}, "records"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.stats import DomainSnapshot, Histogram, rates
+from tests.kit.cases import each_of
 from tests.unit.ipcbus.stats.made import SECOND, context, histogram, receiver, session, slot, snapshot, source
 
 FIRST = snapshot(context(session(slots=(slot(latency=histogram(3)),), sources=(source(),)), receivers=(receiver(),)))
@@ -39,7 +40,7 @@ def test_what_another_release_added_is_passed_over() -> None:
     assert DomainSnapshot.from_dict(plain) == FOUND
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "value", "said"),
     [
         (("domain",), 3, "snapshot.domain is 3, not of type str"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from ipcbus.topic.batch_timer import TimerResult, publish_old
+from tests.kit.cases import each_of
 
 
 class Batch(SimpleNamespace):
@@ -18,7 +17,7 @@ class Batch(SimpleNamespace):
         return not self.timer_runs
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("rest_ns", "open_bytes", "result", "runs"),
     [
         (40, 100, TimerResult(40, False), True),  # not old enough yet

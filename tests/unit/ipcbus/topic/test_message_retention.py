@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from ipcbus.topic.message_retention import Retention
+from tests.kit.cases import each_of
 from tests.kit.retaining import fragments, kept, message
 
 MIB = 1 << 20
@@ -174,7 +175,7 @@ def test_a_hole_ends_what_was_before_it() -> None:
     assert numbers(filled(retention, 3, begin=9)) == [9, 10, 11]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "raw",
     [
         b"",

@@ -9,14 +9,15 @@ from ipcbus.config.options.source_options import SourceOptions
 from ipcbus.errors import MessageTooLarge
 from ipcbus.topic import send_errors
 from ipcbus.wire.wire_layout import MESSAGE_MAX
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize(("length", "bytes_"), [(0, 0), (7, 7), (np.int64(9), 9), (MESSAGE_MAX, MESSAGE_MAX)])
+@each_of(("length", "bytes_"), [(0, 0), (7, 7), (np.int64(9), 9), (MESSAGE_MAX, MESSAGE_MAX)])
 def test_a_length_is_a_whole_number(length: object, bytes_: int) -> None:
     assert send_errors.checked_length("t", length, 100, in_fragments=True) == bytes_
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("length", "kind"),
     [
         (-1, ValueError),

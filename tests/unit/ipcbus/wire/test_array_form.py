@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ipcbus.wire.array_form import array_form, array_over
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ipcbus.wire.array_form import Shape
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("shape", "dtype", "found"),
     [
         ((2, 3), np.float32, ((2, 3), 24)),
@@ -33,7 +34,7 @@ def test_shape_items_and_bytes(shape: Shape, dtype: DTypeLike, found: tuple[tupl
     assert not array.flags.writeable
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("shape", "dtype", "error", "text"),
     [
         (1, object, TypeError, "references to objects"),

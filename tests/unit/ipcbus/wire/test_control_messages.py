@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import struct
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from ipcbus.wire.control_messages import (
     TsniRequest,
 )
 from ipcbus.wire.wire_layout import RETAINED_HEADER_BYTES, TOPIC_MASK
+from tests.kit.cases import each_of
 
 TOPIC = st.integers(0, TOPIC_MASK)
 U64 = st.integers(0, 2**64 - 1)
@@ -96,7 +96,7 @@ def test_entries_begin_on_their_boundary() -> None:
     assert RETAINED_HEADER_BYTES % 8 == 0
 
 
-@pytest.mark.parametrize(
+@each_of(
     "message",
     [
         b"",

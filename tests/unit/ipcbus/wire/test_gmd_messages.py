@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from ipcbus.wire.gmd_messages import (
 from ipcbus.wire.number_ranges import NumberRanges
 from ipcbus.wire.resent_entries import Entry
 from ipcbus.wire.wire_layout import TOPIC_MASK
+from tests.kit.cases import each_of
 
 TOPIC = st.integers(0, TOPIC_MASK)
 U64 = st.integers(0, 2**64 - 1)
@@ -107,7 +107,7 @@ def test_resent_messages(
     assert (messages.decode(later) is None) == bool(entries)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "whole",
     [
         messages.register(1, 2, 3, "a"),

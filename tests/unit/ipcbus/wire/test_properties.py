@@ -10,6 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus.wire.properties import KEY_MAX, block_length, pack, unpack
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from ipcbus.wire.properties import Headers
@@ -23,7 +24,7 @@ def test_the_bytes_are_those_of_the_picture() -> None:
     assert pack([("k", b"data"), ("été", b"")]) == b"\x12\x00" + ONE[2:] + b"\x05" + "été".encode() + b"\0\0"
 
 
-@pytest.mark.parametrize("none", [{}, (), [], iter(())])
+@each_of("none", [{}, (), [], iter(())])
 def test_no_headers_are_no_block(none: Headers) -> None:
     assert pack(none) == b""
     assert unpack(b"") == ()
@@ -78,7 +79,7 @@ def test_the_longest_name_and_one_byte_more() -> None:
         pack({longest + "x": b"v"})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("headers", "error", "words"),
     [
         (5, TypeError, "mapping or a sequence of pairs, not int"),
@@ -99,7 +100,7 @@ def test_what_is_no_header_is_refused(headers: object, error: type[Exception], w
         pack(headers)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "damaged",
     [
         b"\x0a",

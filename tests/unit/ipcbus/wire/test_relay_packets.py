@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.wire import relay_packets
 from ipcbus.wire.relay_packets import Packet
+from tests.kit.cases import each_of
 
 U64 = st.integers(0, 2**64 - 1)
 
@@ -28,7 +28,7 @@ def test_packets(cookie: int, nonce: int, inner: bytes) -> None:
     assert len(relay_packets.answer(cookie, nonce)) == len(relay_packets.keepalive(cookie, nonce))
 
 
-@pytest.mark.parametrize(
+@each_of(
     "packet",
     [
         b"",

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import struct
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipcbus.wire import resolution_packets, wire_layout
 from ipcbus.wire.resolution_packets import Advert, FinalAdvert, Head, Packet, Query, Session, WildcardQuery
+from tests.kit.cases import each_of
 
 _TO_EACH = (wire_layout.TRANSPORT_LBTRU, wire_layout.TRANSPORT_LBTTCP)
 
@@ -145,7 +145,7 @@ def changed(**fields: object) -> bytes:
     return resolution_packets.advert(HEAD, 35, [(session, {1: "a"})])
 
 
-@pytest.mark.parametrize(
+@each_of(
     "packet",
     [
         b"",
@@ -190,7 +190,7 @@ def test_what_contradicts_itself_is_none(packet: bytes) -> None:
     assert resolution_packets.parse(packet) is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("packet", "fault"),
     [
         (b"", "malformed"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from ipcbus.wire.return_address import DOMAIN_MAX, ReturnAddress, pack, unpack
 from ipcbus.wire.transport_names import TRANSPORT_LBTIPC, TRANSPORT_LBTRM, TRANSPORT_LBTRU, TRANSPORT_LBTSMX
+from tests.kit.cases import each_of
 
 RINGS, UDP = (TRANSPORT_LBTIPC, TRANSPORT_LBTSMX), (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
 PLACES = [("10.1.2.3", 14380), ("::1", 1), ("fe80::12", 65535)]
@@ -50,7 +50,7 @@ def test_any_bytes_are_harmless(data: bytes) -> None:
     assert found is None or pack(found) == data
 
 
-@pytest.mark.parametrize("cut", [0, 1, 29, 30, 33, 40])
+@each_of("cut", [0, 1, 29, 30, 33, 40])
 def test_a_part_of_one_is_none(cut: int) -> None:
     assert unpack(pack(ONE)[:cut]) is None
     assert unpack(pack(ONE) + b"x") is None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ipcbus.wire.seal import _DERIVED_MAX, _PERIOD_NS, Keyring, Opener, Sealer
 from ipcbus.wire.seal_format import BACK, FRONT, SEAL_BYTES, Purpose
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +101,7 @@ def test_a_shorter_or_longer_one_is_refused(packet: bytes, by: int, encrypts: bo
     assert opens.counts.dropped == 3
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("other", "counted"),
     [
         (sealer(keys={1: bytes(32)}), "forged"),
@@ -183,7 +184,6 @@ def test_a_removed_key_opens_no_more_also_for_known_salts() -> None:
 # Replays.
 
 
-@settings(max_examples=200)
 @given(st.lists(st.integers(0, 20), max_size=60), st.sampled_from([1, 4, 16]))
 def test_window_is_as_a_set_of_numbers_would_say(order: list[int], window: int) -> None:
     seals, opens = sealer(), opener(window=window)
@@ -208,7 +208,7 @@ def test_senders_have_windows_of_their_own() -> None:
     assert len(opens) == 2
 
 
-@pytest.mark.parametrize(("age", "opened"), [(0, True), (30, True), (31, False), (-30, True), (-31, False)])
+@each_of(("age", "opened"), [(0, True), (30, True), (31, False), (-30, True), (-31, False)])
 def test_an_unknown_sender_has_to_be_fresh(age: int, opened: bool) -> None:
     opens = opener()
     assert (opens.open(sealer().seal(b"p", NOW - age * SECOND), NOW) is not None) == opened

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from ipcbus.wire.topic_places import pack, unpack
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize("numbers", [(0, 0), (0, 2**18 - 2), (2**46 - 1, 2**46 - 1), (12, 17)])
+@each_of("numbers", [(0, 0), (0, 2**18 - 2), (2**46 - 1, 2**46 - 1), (12, 17)])
 def test_a_place_has_first_and_last_number(numbers: tuple[int, int]) -> None:
     assert unpack(pack(*numbers)) == numbers
 

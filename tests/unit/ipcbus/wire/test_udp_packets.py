@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import struct
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import Ack, Client, Connect, Data, Frame, FrameAck, Numbers, Passed, SessionMessage, Topics
+from tests.kit.cases import each_of
 
 NUMBERS = st.integers(0, udp_packets.NUMBER_MAX)
 SESSIONS = st.integers(0, 2**32 - 1)
@@ -157,7 +157,7 @@ def test_a_name_is_kept_as_far_as_it_can_be_shown() -> None:
         assert ack.name == told
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("packet", "why"),
     [
         (b"\1\2", "size"),
@@ -175,7 +175,7 @@ def ack(lead: int = 0, page: int = 0, pages: int = 1, length: int = 0) -> bytes:
     return struct.pack("!BBHIQQQQIHHB", 1, udp_packets.ACK, 0, 1, 9, lead, 3, 4, 5, page, pages, length)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "packet",
     [
         b"",

@@ -12,6 +12,7 @@ import pytest
 from ipcbus.wire import wire_layout
 from ringbuf import codegen
 from ringbuf import layout as ring_layout
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -24,7 +25,7 @@ def end_of(kind: np.dtype[np.void], field: str) -> int:
     return inner[1] + inner[0].itemsize
 
 
-@pytest.mark.parametrize("name", wire_layout.STRUCTS)
+@each_of("name", wire_layout.STRUCTS)
 def test_fields_lie_inside_their_structure_one_behind_the_other(name: str) -> None:
     kind = wire_layout.STRUCTS[name]
     assert kind.fields is not None

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
 from ipcbus.stats.snapshot_model import NO_COUNTERS
 from ipcbus_tools.commands.info_command import SessionInfo, facts, held_up
 from ipcbus_tools.name_lookup import pick_session
+from tests.kit.cases import each_of
 from tests.unit.tools.top.recorded import FAST, SLOW, TRADING
 
 
@@ -32,7 +31,7 @@ def test_who_holds_it_up_and_for_how_long() -> None:
     assert held_up(dataclasses.replace(session, receivers=stopped)).endswith(", 4.0 MiB behind, stopped")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "text"),
     [
         ({"wait": "", "blocked": 0.0}, "no"),

@@ -21,6 +21,7 @@ from ipcbus_tools.pipeline.pipeline_output import (
     show,
 )
 from ipcbus_tools.pipeline.spark_job import cause
+from tests.kit.cases import each_of
 from tests.kit.records import append, counted
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def test_two_recorders_of_one_session_are_noted(
     assert ("choose a log with --partition" in result.stderr) is noted
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "name", "line"),
     [
         (

@@ -10,6 +10,7 @@ import pytest
 import ipcbus
 from ipcbus_tools.cli import COMMANDS, COMPLETE_VARIABLE, cli
 from ipcbus_tools.completion import shell_completion
+from tests.kit.cases import each_of
 
 HEAVY = {
     "numpy",
@@ -59,7 +60,7 @@ def test_completion_loads_nothing_heavy(line: str) -> None:
     assert not loaded(code)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("line", "found"),
     [
         ("", ([], "", "")),

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from ipcbus.stats import Percentiles
 from ipcbus_tools.demo.demo_balance import BalanceEntry, facts, rows, verdict
 from ipcbus_tools.render.text_tables import lines
+from tests.kit.cases import each_of
 
 LATENCY = Percentiles(100, 50_000, 90_000, 200_000, 900_000, 1_000_000)
 
@@ -15,9 +14,7 @@ def entry(received: int = 100, lost: int = 0, receiver: str = "receiver 1") -> B
     return BalanceEntry(receiver, 4711, "LBT-IPC", 100, received, lost, 2_500_000.0, LATENCY)
 
 
-@pytest.mark.parametrize(
-    ("received", "lost", "balances"), [(100, 0, True), (90, 10, True), (99, 0, False), (100, 1, False)]
-)
+@each_of(("received", "lost", "balances"), [(100, 0, True), (90, 10, True), (99, 0, False), (100, 1, False)])
 def test_balance(received: int, lost: int, balances: bool) -> None:
     assert entry(received, lost).balances is balances
 

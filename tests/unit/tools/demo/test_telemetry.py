@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
-
-import pytest
+from typing import TYPE_CHECKING
 
 from ipcbus_tools.demo import telemetry
+from tests.kit.cases import each_of
+
+if TYPE_CHECKING:
+    import pytest
 
 
-@pytest.mark.parametrize("topic", telemetry.TOPICS)
+@each_of("topic", telemetry.TOPICS)
 def test_message_is_json_with_its_time(topic: str) -> None:
     found = json.loads(telemetry.message(topic))
     assert found["time_ns"] > 0

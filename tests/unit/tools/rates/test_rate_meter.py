@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ipcbus_tools.rates.rate_meter import LONGEST_S, Growth, RateMeter
+from tests.kit.cases import each_of
 
 SECOND = 1_000_000_000
 
@@ -48,7 +49,7 @@ def test_window_forgets() -> None:
     assert (flow.messages.max, flow.window_seconds, flow.count) == (10, 3, 30)
 
 
-@pytest.mark.parametrize("begin", range(10))
+@each_of("begin", range(10))
 def test_a_message_every_ten_seconds(begin: int) -> None:
     counts = [0] * begin + ([1] + [0] * 9) * 4 + [1]
     meter = RateMeter(10, 0)

@@ -4,11 +4,10 @@ import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import pytest
-
 from ipcbus.stats.snapshot_model import NO_COUNTERS
 from ipcbus_tools.commands import bw_command, hz_command
 from ipcbus_tools.rates.topic_rate import TopicMeter, figure, lines
+from tests.kit.cases import each_of
 from tests.unit.tools.top.recorded import FAST, SECOND, SLOW, TRADING, changed
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def test_lines_for_people() -> None:
     assert nothing == f"{TOPIC}  not readable"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "text"), [(0.1, "0.1"), (0.01234, "0.01234"), (0, "0"), (999.9, "999.9"), (20123456.7, "20,123,457")]
 )
 def test_figure(value: float, text: str) -> None:

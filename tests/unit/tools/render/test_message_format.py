@@ -12,6 +12,7 @@ from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.wire.properties import pack
 from ipcbus_tools.common import Misuse, visible
 from ipcbus_tools.render.message_format import PLACES, data_of_fields, message_format, pretty
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from ipcbus import Message
@@ -22,7 +23,7 @@ def message(data: bytes = b"buy", topic: str = "orders", headers: dict[str, byte
     return whole_message(Origin(topic, "LBT-IPC:1:1"), data, 7, 7, 0, 0, None, block or None)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("form", "shown"),
     [
         ("%t %s %d", "orders 7 buy"),
@@ -71,7 +72,7 @@ def test_fields_of_a_payload() -> None:
     assert show(b"short") == "(5 bytes, and --fields has 16) 73686f7274"
 
 
-@pytest.mark.parametrize("text", ["", "price", "price:z", "price:d,", ":d", "price d", "price:dd"])
+@each_of("text", ["", "price", "price:z", "price:d,", ":d", "price d", "price:dd"])
 def test_what_is_no_field_is_refused(text: str) -> None:
     with pytest.raises(Misuse, match=r"write NAME:LETTER"):
         data_of_fields(text)

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import pytest
 from rich.cells import cell_len
 
 from ipcbus_tools.common import output
 from ipcbus_tools.render.text_tables import lines, reader, show_table
+from tests.kit.cases import each_of
 from tests.unit.tools.top.recorded import SLOW, TRADING
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def shown(*rows: dict[str, object], width: int = 120) -> str:
@@ -32,7 +36,7 @@ def test_names_of_others_are_only_text() -> None:
 COMMAND = "python -m trading.feed --symbols AAPL,MSFT --rate 100000 --中文"
 
 
-@pytest.mark.parametrize("width", [*range(1, 100, 4), 130])
+@each_of("width", [*range(1, 100, 4), 130])
 def test_in_a_narrow_terminal_numbers_are_whole_or_missing(width: int) -> None:
     rows: list[dict[str, object]] = [
         {

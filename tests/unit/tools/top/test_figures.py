@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus_tools.top import figures
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "text"),
     [
         *[(None, "-"), (0, "0"), (0.0001, "0"), (0.01, "0.010"), (0.1, "0.1"), (1, "1"), (12.34, "12.3")],
@@ -19,7 +19,7 @@ def test_count(value: float | None, text: str) -> None:
     assert figures.count(value) == text
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "text"),
     [(0, "0"), (1, "<0.01"), (20_000, "0.02"), (1_300_000, "1.2"), (205 << 20, "205"), (25_000 << 20, "25k")],
 )
@@ -27,7 +27,7 @@ def test_mebibytes(value: float, text: str) -> None:
     assert figures.mebibytes(value) == text
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "text"),
     [(0, "0B"), (999, "999B"), (1000, "1.0KiB"), (65536, "64KiB"), (4 << 20, "4.0MiB"), (1 << 40, "1.0TiB")],
 )
@@ -35,14 +35,12 @@ def test_size(value: float, text: str) -> None:
     assert figures.size(value) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (0, "0"), (0.001, "<1"), (0.42, "42"), (0.999, "99"), (1.0, "100")]
-)
+@each_of(("value", "text"), [(None, "-"), (0, "0"), (0.001, "<1"), (0.42, "42"), (0.999, "99"), (1.0, "100")])
 def test_share(value: float | None, text: str) -> None:
     assert figures.share(value) == text
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("ns", "text"),
     [
         *[(None, "-"), (0, "0ns"), (450, "450ns"), (1_200, "1.2us"), (35_000_000, "35ms"), (2_100_000_000, "2.1s")],
@@ -62,7 +60,7 @@ def test_six_characters_are_enough(value: float) -> None:
     assert len(figures.time(min(value, 1e18))) <= 6
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("command", "text"),
     [
         ("/usr/bin/python3 /opt/feed/main.py --to /tmp/x", "python3 main.py --to /tmp/x"),

@@ -13,6 +13,7 @@ from rich.console import Console
 from ipcbus_tools.top.rows import LINGER, RowList
 from ipcbus_tools.top.screen import Frame, Size, report, screen
 from ipcbus_tools.top.view import View
+from tests.kit.cases import each_of
 from tests.unit.ipcbus.stats.made import recorder
 from tests.unit.tools.top.recorded import HOST, SECOND, TRADING, changed, lines, text
 
@@ -102,8 +103,8 @@ def test_several_in_trouble_are_counted_and_stand_first() -> None:
     assert [line.split()[0] for line in found if re.match(r"  /\w", line)] == ["/b/0", "/b/1", "/b/2", "/z", "/a"]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (30, 8), (500, 9)])
-@pytest.mark.parametrize("unicode", [True, False])
+@each_of("size", [(80, 24), (200, 60), (40, 10), (30, 8), (500, 9)])
+@each_of("unicode", [True, False])
 def test_fills_the_screen_exactly(size: tuple[int, int], unicode: bool) -> None:
     many = frame(recording(*(recorder(f"/archive/{n}/é{'x' * n * 10}", failing=n % 2 == 0) for n in range(30))))
     found = lines(many, View(), *size, unicode=unicode)

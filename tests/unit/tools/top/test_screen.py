@@ -17,14 +17,15 @@ from ipcbus_tools.top import view as views
 from ipcbus_tools.top.message_view import Messages
 from ipcbus_tools.top.screen import Size, clicked, report
 from ipcbus_tools.top.view import KEYS, View
+from tests.kit.cases import each_of
 from tests.unit.tools.top.recorded import EVERYTHING, FAST, HOST, SLOW, TRADING, changed, frame, lines, text
 
 PAGES = (views.SESSIONS, views.TOPICS, views.DETAILS, views.HELP, views.DOMAINS, views.MESSAGES)
 SLOW_CHOSEN = View(chosen=next(row.key for row in frame().rows if row.session and row.session.source == SLOW))
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (30, 8), (500, 9)])
+@each_of("page", PAGES)
+@each_of("size", [(80, 24), (200, 60), (40, 10), (30, 8), (500, 9)])
 def test_fills_the_screen_exactly(page: str, size: tuple[int, int]) -> None:
     for unicode in (True, False):
         found = lines(frame(), View(page=page), *size, unicode=unicode)
@@ -274,7 +275,7 @@ def test_the_report_has_all_of_it() -> None:
     assert ">" not in joined
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+@each_of("width", [80, 100, 120, 160, 200])
 def test_a_session_row_has_throughput_latency_and_lag_and_its_topic_written_out(width: int) -> None:
     long = changed(
         TRADING,

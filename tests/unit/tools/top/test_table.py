@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ipcbus_tools.top import table
 from ipcbus_tools.top.table import Column
+from tests.kit.cases import each_of
 
 COLUMNS: list[Column[str]] = [
     Column("name", 6, 0, lambda row, _: row, left=True, spread=1),
@@ -38,7 +38,7 @@ def test_a_line_is_as_wide_as_the_screen(width: int, name: str) -> None:
     assert "\n" not in table.line(fitted, name, unicode=True).plain
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "width", "found"),
     [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 4, "日 …"), ("x", 0, ""), ("\x1b[31m", 20, "\\x1b[31m")],
 )

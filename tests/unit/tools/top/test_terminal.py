@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from ipcbus_tools.top.terminal import Terminal, decode
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 LONG_S = 30.0
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("data", "keys"),
     [
         (b"sq?", ["s", "q", "?"]),
@@ -39,7 +40,7 @@ def test_keys(data: bytes, keys: list[str]) -> None:
     assert decode(data + b" ") == ([*keys, " "], b"")
 
 
-@pytest.mark.parametrize("data", [b"\x1b", b"\x1b[", b"\x1b[1;5", b"\x1bO", b"\xe6\x97"])
+@each_of("data", [b"\x1b", b"\x1b[", b"\x1b[1;5", b"\x1bO", b"\xe6\x97"])
 def test_the_rest_is_to_come(data: bytes) -> None:
     assert decode(b"a" + data) == (["a"], data)
 

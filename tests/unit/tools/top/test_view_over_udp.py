@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 
-import pytest
 from rich.cells import cell_len
 
 from ipcbus.stats import COUNTERS, RING, DomainSnapshot, SessionStats, SlotStats
@@ -13,6 +12,7 @@ from ipcbus_tools.common import size as size_text
 from ipcbus_tools.render import udp_text
 from ipcbus_tools.top import view as views
 from ipcbus_tools.top.view import View
+from tests.kit.cases import each_of
 from tests.unit.tools.top.recorded import FEED, ORDERS, TRADING, UDP, changed, frame, lines, text
 
 KEYS = {row.session.source: row.key for row in frame(UDP).rows if row.session}
@@ -36,8 +36,8 @@ def test_window_is_what_the_source_can_send_again() -> None:
     assert dict(udp_text.windows(ring))["window"].startswith(size_text(ring.capacity))
 
 
-@pytest.mark.parametrize("page", [views.SESSIONS, views.TOPICS, views.DETAILS])
-@pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (30, 8)])
+@each_of("page", [views.SESSIONS, views.TOPICS, views.DETAILS])
+@each_of("size", [(80, 24), (200, 60), (40, 10), (30, 8)])
 def test_fills_the_screen_exactly(page: str, size: tuple[int, int]) -> None:
     found = lines(frame(UDP), dataclasses.replace(FED, page=page), *size)
     assert len(found) == size[1]
@@ -125,9 +125,7 @@ def test_sorted_by_naks_and_filtered_by_layer() -> None:
     assert len(views.shown(rows, View(filter="lbt-ru"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("rate", "text"), [(0, "no limit"), (999, "999 bit/s"), (4_000_000, "4 Mbit/s"), (10**10, "10 Gbit/s")]
-)
+@each_of(("rate", "text"), [(0, "no limit"), (999, "999 bit/s"), (4_000_000, "4 Mbit/s"), (10**10, "10 Gbit/s")])
 def test_bits(rate: int, text: str) -> None:
     assert udp_text.bits(rate) == text
 

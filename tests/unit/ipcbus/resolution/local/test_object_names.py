@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ipcbus.resolution.local import object_names
 from ringbuf.segment import NAME_MAX
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize("domain", ["a", "default", "t-1_x", "12345678"])
+@each_of("domain", ["a", "default", "t-1_x", "12345678"])
 def test_a_short_plain_domain_stands_in_its_names(domain: str) -> None:
     assert object_names.registry(domain, 0x1F) == f"ipcbus.{domain}.0000001f.g"
     assert object_names.bell(domain, 0x1F) == f"ipcbus.{domain}.0000001f.w"
@@ -16,7 +15,7 @@ def test_a_short_plain_domain_stands_in_its_names(domain: str) -> None:
     assert object_names.control(domain, 0x1F, 0xA) == f"ipcbus.{domain}.0000001f.ca"
 
 
-@pytest.mark.parametrize("domain", ["", "123456789", "A", "a.b", "a/b", "ä", "+abcdefg", "x" * 1000])
+@each_of("domain", ["", "123456789", "A", "a.b", "a/b", "ä", "+abcdefg", "x" * 1000])
 def test_any_other_domain_has_a_tag_that_no_plain_one_has(domain: str) -> None:
     tag = object_names.domain_tag(domain)
     assert tag != domain or domain.startswith("+")
@@ -35,7 +34,7 @@ def test_a_name_is_parsed_into_what_it_was_made_of() -> None:
     assert object_names.parse(object_names.registry("A", 1)) == (object_names.domain_tag("A"), 1, "g")
 
 
-@pytest.mark.parametrize(
+@each_of(
     "name",
     [
         "",

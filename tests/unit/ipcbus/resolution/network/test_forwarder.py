@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.resolution.network.forwarder import Forwarder, ForwarderSettings
 from ipcbus.wire import relay_packets
+from tests.kit.cases import each_of
 
 S = 1_000_000_000
 TERMS = ForwarderSettings()
@@ -113,7 +113,7 @@ def test_bounds() -> None:
     assert list(daemon.clients) == ["c"]
 
 
-@pytest.mark.parametrize("packet", [b"", b"x" * 30, relay_packets.answer(1, 2), relay_packets.relay(1, b"")])
+@each_of("packet", [b"", b"x" * 30, relay_packets.answer(1, 2), relay_packets.relay(1, b"")])
 def test_what_is_none_is_counted(packet: bytes) -> None:
     daemon = forwarder()
     daemon.receive(packet, "a", 0)

@@ -12,6 +12,7 @@ from ipcbus.resolution.local.adverts import Endpoint, SessionAdvert, SourceAdver
 from ipcbus.resolution.network.network_resolution import FRESH_NS, JITTER_NS, NetworkResolution, Who
 from ipcbus.resolution.network.resolution_settings import ResolutionSettings
 from ipcbus.wire import resolution_packets, wire_layout
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from ipcbus.wire.resolution_packets import Packet
@@ -287,7 +288,7 @@ def test_final_adverts_can_be_switched_off() -> None:
     assert feed.close(2 * S) == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("address", "seen"),
     [
         (("10.0.0.1", 1), True),

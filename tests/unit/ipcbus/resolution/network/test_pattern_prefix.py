@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.resolution.network.pattern_prefix import literal_prefix
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("pattern", "prefix"),
     [
         (r"quotes\..*", "quotes."),

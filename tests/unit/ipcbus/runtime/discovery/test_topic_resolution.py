@@ -17,6 +17,7 @@ from ipcbus.transport.udp.sealing import Seal
 from ipcbus.wire.seal import Keyring
 from ipcbus.wire.seal_format import Purpose
 from ringbuf.slots import Identity
+from tests.kit.cases import each_of
 from tests.kit.resolving import source
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def path(interface: Interface = LOOPBACK, seal: Seal | None = None) -> tuple[Res
     return ResolutionPath(cast("Any", resolution), interface, seal), resolution
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("interface", "host", "reached"),
     [
         (LOOPBACK, "127.0.0.1", True),

@@ -13,9 +13,10 @@ import pytest
 
 from ipcbus.runtime.loop import timerfd
 from tests.kit.bus import GIVE_UP_S
+from tests.kit.cases import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("timeout", "seconds"),
     [
         (None, None),
@@ -36,7 +37,7 @@ def test_a_timeout_is_bounded(timeout: object, seconds: float | None) -> None:
     assert timerfd.bounded(timeout) == seconds
 
 
-@pytest.mark.parametrize("timeout", [True, "1", b"1", Decimal(1), [1], 1j])
+@each_of("timeout", [True, "1", b"1", Decimal(1), [1], 1j])
 def test_what_is_not_a_number_is_refused_by_its_value(timeout: object) -> None:
     with pytest.raises(TypeError, match="is not a time; give seconds"):
         timerfd.bounded(timeout)

@@ -25,6 +25,7 @@ from ipcbus.spark.sink.outgoing_messages import (
     plain,
 )
 from ipcbus.wire.properties import pack
+from tests.kit.cases import each_of
 
 HEADERS = PLAIN.field("headers").type
 
@@ -45,7 +46,7 @@ def frame(**columns: list[object]) -> pa.RecordBatch:
     return pa.record_batch(list(arrays.values()), names=list(arrays))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("columns", "topic"),
     [
         ({"value": BINARY, "topic": STRING}, None),
@@ -58,7 +59,7 @@ def test_frames_that_are_messages(columns: dict[str, DataType], topic: str | Non
     check_schema(schema(**columns), topic)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("columns", "topic", "told"),
     [
         ({"topic": STRING}, None, "column value is missing"),

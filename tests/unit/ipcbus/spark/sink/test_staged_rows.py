@@ -10,6 +10,7 @@ from ipcbus.errors import SinkError, StorageError
 from ipcbus.spark.sink.outgoing_messages import plain
 from ipcbus.spark.sink.staged_rows import StagedName, check, parse_name, read, stage
 from ipcbus.storage.files import Disk
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ def test_names_tell_batch_partition_and_time() -> None:
     assert parse_name("12.3.45.65000000.0123abcd.arrow.part") == StagedName(12, 3, 0x65000000)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "name",
     ["ledger", "../1.2.3.65000000.0123abcd.arrow", "1.2.3.65000000.0123abcd", "-1.2.3.65000000.0123abcd.arrow", ""],
 )

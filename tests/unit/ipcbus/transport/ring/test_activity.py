@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from ipcbus.transport.ring.activity import ActivityTimeout, OwnerActivity
+from tests.kit.cases import each_of
 
 MS = 1_000_000
 
@@ -32,7 +33,7 @@ def test_it_is_asked_again_twice_an_interval() -> None:
     assert pulse.next_ns == 120 * MS
 
 
-@pytest.mark.parametrize("last", range(0, 120, 7))
+@each_of("last", range(0, 120, 7))
 def test_no_silence_is_longer_than_one_and_a_half_intervals(last: int) -> None:
     """Whenever the last data came, which is before the rule for timeouts: twice the interval."""
     pulse = OwnerActivity(100 * MS)

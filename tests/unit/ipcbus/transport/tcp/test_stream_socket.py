@@ -18,6 +18,7 @@ from ipcbus.transport.tcp.stream_socket import StreamOptions, StreamSocket, list
 from ipcbus.transport.udp.network_interface import Interface
 from ipcbus.transport.udp.ports import Ports, bind_first
 from tests.kit.bus import GIVE_UP_S
+from tests.kit.cases import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -251,7 +252,7 @@ def test_connections_within_one_host_have_a_congestion_control_without_timers(so
         assert chosen.rstrip(b"\0") == b"reno"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("peer", "own", "local"),
     [
         ("127.0.0.1", "127.0.0.2", True),

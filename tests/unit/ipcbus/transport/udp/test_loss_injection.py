@@ -7,6 +7,7 @@ import pytest
 
 from ipcbus.errors import ConfigError
 from ipcbus.transport.udp.loss_injection import from_environment
+from tests.kit.cases import each_of
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_each_end_has_its_variable(
     assert from_environment(transport, end, random.Random(1)) is None
 
 
-@pytest.mark.parametrize("text", ["", " ", "0", "0.0"])
+@each_of("text", ["", " ", "0", "0.0"])
 def test_none(text: str) -> None:
     assert from_environment("lbtru", "source", random.Random(1), {"LBTRU_SRC_LOSS_RATE": text}) is None
 
@@ -48,7 +49,7 @@ def test_all() -> None:
     assert all(loss.drops_next() for _ in range(100))
 
 
-@pytest.mark.parametrize("text", ["-1", "100.1", "ten", "10%", "nan", "inf"])
+@each_of("text", ["-1", "100.1", "ten", "10%", "nan", "inf"])
 def test_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=f"environment variable LBTRM_LOSS_RATE = '{text}' .*from 0 to 100"):
         from_environment("lbtrm", "receiver", random.Random(1), {"LBTRM_LOSS_RATE": text})

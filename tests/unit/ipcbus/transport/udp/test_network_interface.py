@@ -8,6 +8,7 @@ import pytest
 
 from ipcbus.errors import ConfigError
 from ipcbus.transport.udp.network_interface import find
+from tests.kit.cases import each_of
 
 ADDRESSES = {
     "lo": ("127.0.0.1", "::1"),
@@ -30,7 +31,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "if_nametoindex", lambda name: list(ADDRESSES).index(name) + 1)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "address", "index"),
     [
         ("127.0.0.1", "127.0.0.1", 1),
@@ -52,7 +53,7 @@ def test_found(text: str, address: str, index: int) -> None:
     assert found.family == (socket.AF_INET6 if ":" in address else socket.AF_INET)
 
 
-@pytest.mark.parametrize("text", ["10.1.0.6", "10.3.0.0/16", "eth2", "fd00::6"])
+@each_of("text", ["10.1.0.6", "10.3.0.0/16", "eth2", "fd00::6"])
 def test_not_here(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         find(text, "transport_lbtru_interface")
