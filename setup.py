@@ -19,7 +19,7 @@ class BuildPart(build_ext):
         parts = int(os.environ.get("IPCBUS_BUILD_PARTS", "1"))
         modules = self.distribution.ext_modules = (self.distribution.ext_modules or [])[part::parts]
         if "CFLAGS" not in os.environ:
-            # Python's own flags ask for debugging information: eight times the size, and a fifth of the time to compile.
+            # By default Python adds debugging information: eight times the size, and a fifth of the time to compile.
             for module in modules:
                 module.extra_compile_args = [*(module.extra_compile_args or []), "-g0"]
         # No module relies on the interpreter's lock (docs/decisions/0044): importing one leaves it off.

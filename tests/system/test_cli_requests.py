@@ -130,8 +130,17 @@ def test_respond_says_that_a_command_fails_or_takes_too_long(
     assert respond.returncode == 0
 
 
-@pytest.mark.parametrize("how", ["sigterm", "sigint", "timeout"])
-@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize(
+    ("stubborn", "how"),
+    [
+        *((True, how) for how in ("sigterm", "timeout")),
+        (False, "sigint"),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in ((True, "sigint"), (False, "sigterm"), (False, "timeout"))
+        ),
+    ],
+)
 def test_respond_leaves_no_command_behind(domain: str, tmp_path: Path, how: str, stubborn: bool) -> None:
     """The shell and its child hold a FIFO open until both have ended."""
     fifo = tmp_path / "held"

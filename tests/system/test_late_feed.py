@@ -107,7 +107,9 @@ def heard(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.skipif(not (DATA / FEED).exists(), reason=f"the captured feed is not in {DATA}")
 @pytest.mark.parametrize("count", [SHORT, pytest.param(MESSAGES, marks=pytest.mark.long)])
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    "transport", ["lbtipc", "lbtru", *(pytest.param(each, marks=pytest.mark.long) for each in ("lbtsmx", "lbtrm"))]
+)
 def test_a_late_joiner_gets_the_whole_feed_while_it_goes_on(
     domain: str, transport: str, count: int, pytestconfig: pytest.Config
 ) -> None:

@@ -82,7 +82,7 @@ def test_a_killed_recorder_goes_on_and_every_number_is_accounted_for(
     assert len(archive.logs()) == 1
 
 
-@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+@pytest.mark.parametrize("transport", ["lbtipc", pytest.param("lbtsmx", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.long)])
 def test_a_killed_recorder_goes_on_where_it_stopped_when_the_source_keeps_messages(
     domain: str, peers: Peers, tmp_path: Path, transport: str, kills: int
@@ -113,7 +113,7 @@ def test_a_killed_recorder_goes_on_where_it_stopped_when_the_source_keeps_messag
     assert len(archive.logs()) == 1
 
 
-@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+@pytest.mark.parametrize("transport", ["lbtipc", pytest.param("lbtsmx", marks=pytest.mark.long)])
 def test_what_a_source_does_not_keep_long_enough_is_recorded_as_lost(
     domain: str, peers: Peers, tmp_path: Path, transport: str
 ) -> None:

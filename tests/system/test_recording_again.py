@@ -35,7 +35,7 @@ every_kind = pytest.mark.parametrize(
 every_pause = pytest.mark.parametrize(
     "pause_s", [0.05, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 0.3, 0.9))]
 )
-keeping = pytest.mark.parametrize("keeps", [1, 0], ids=["keeps", "does not keep"])
+keeping = pytest.mark.parametrize("keeps", [1, pytest.param(0, marks=pytest.mark.long)], ids=["keeps", "does not keep"])
 
 
 class Scene:

@@ -26,8 +26,14 @@ def traces() -> bool:
 
 
 @pytest.mark.skipif(not traces(), reason="strace is missing or not allowed here")
-@pytest.mark.parametrize("transport", ["lbtsmx", "lbtipc"])
-@pytest.mark.parametrize("form", ["callback", "receive_many", "receive_into"])
+@pytest.mark.parametrize(
+    ("transport", "form"),
+    [
+        *(("lbtipc", form) for form in ("callback", "receive_many", "receive_into")),
+        ("lbtsmx", "callback"),
+        *(pytest.param("lbtsmx", form, marks=pytest.mark.long) for form in ("receive_many", "receive_into")),
+    ],
+)
 def test_messages_cost_no_system_calls(domain: str, tmp_path: Path, transport: str, form: str) -> None:
     log = tmp_path / "calls"
     subprocess.run(

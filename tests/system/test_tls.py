@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SOURCE: dict[str, object] = {"transport": "lbttcp"}
 
 
-@pytest.mark.parametrize("mode", ["embedded", "sequential"])
+@pytest.mark.parametrize("mode", ["embedded", pytest.param("sequential", marks=pytest.mark.long)])
 def test_messages_of_all_sizes_requests_and_late_joiners(domain: str, mode: str, tmp_path: Path) -> None:
     bus = Bus(domain, LBTTCP, mode)
     tls = mutual(tmp_path)
