@@ -175,6 +175,7 @@ def test_made_up_feed(spark: SparkSession) -> None:
 
 
 @pytest.mark.skipif(not all((DATA_DIR / feed).exists() for feed in FEEDS), reason=f"the feeds are not in {DATA_DIR}")
+@pytest.mark.long  # what is short is the made-up feed, which has every kind of message
 def test_captured_feeds(spark: SparkSession) -> None:
     rows = captured()
     assert len(rows) == 135_203
