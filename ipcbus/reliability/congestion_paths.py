@@ -8,7 +8,7 @@ is sent again takes from the pace of the group, or of the client that asked for 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ipcbus.reliability.behind_clients import BehindClients
@@ -299,7 +299,7 @@ class Paths:
         self._unit = float(_FIRST_UNIT)
         self._repairs = self._repairs_count = 0
         """Bytes and number of datagrams that were sent again to a group."""
-        self._again: dict[tuple[int, Hashable], tuple[int, int]] = {}
+        self._again: OrderedDict[tuple[int, Hashable], tuple[int, int]] = OrderedDict()
         """When a datagram was sent again, and the bytes that had been sent by then."""
         self._changes = -1
         self._slowest: Path | None = None
@@ -373,7 +373,7 @@ class Paths:
             self._takes_less()
             self.ask_at = min(self.ask_at, path.ask_at)
         if len(self._again) > _AGAIN_MAX:
-            del self._again[next(iter(self._again))]
+            self._again.popitem(last=False)
 
     def _takes_less(self) -> None:
         if self.behind is not None:

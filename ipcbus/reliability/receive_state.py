@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -136,7 +135,7 @@ class ReceiveState:
         self._asked_mean = 0.0
         self._heard_ns = now_ns
         # Numbers given up, the oldest first: a datagram that comes late is not a duplicate.
-        self._given_up: dict[int, None] = {}
+        self._given_up: OrderedDict[int, None] = OrderedDict()
 
     @property
     def lead(self) -> int | None:
@@ -353,10 +352,8 @@ class ReceiveState:
     def _remember_given_up(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._given_up[number] = None
-        surplus = max(0, len(self._given_up) - self._settings.late_max)
-        # Taken out of one iterator: each new one would pass over what was deleted before.
-        for number in tuple(itertools.islice(self._given_up, surplus)):
-            del self._given_up[number]
+        while len(self._given_up) > self._settings.late_max:
+            self._given_up.popitem(last=False)
 
 
 _NCF_COUNTS = {1: "ncfs_ignored", 2: "ncfs_rx_delay", 3: "ncfs_shed"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -190,8 +190,8 @@ class SendState:
         # By number and the client that asked; a group counts as one client.
         self._retransmit_queue: dict[_Asked, None] = {}
         # The times at which each of them was last sent again, and last refused, the oldest first.
-        self._retransmitted_ns: dict[_Asked, int] = {}
-        self._refused_ns: dict[_Asked, int] = {}
+        self._retransmitted_ns: OrderedDict[_Asked, int] = OrderedDict()
+        self._refused_ns: OrderedDict[_Asked, int] = OrderedDict()
         self._waiting: deque[bytes] = deque()
 
     def send(self, datagram: bytes, now_ns: int, *, wanted: bool = True) -> int:
@@ -423,10 +423,10 @@ class SendState:
     def _forget_old(self, now_ns: int) -> None:
         for known in (self._retransmitted_ns, self._refused_ns):
             while known and now_ns - next(iter(known.values())) >= self._remembers_ns:
-                del known[next(iter(known))]
+                known.popitem(last=False)
 
 
-def _note(times: dict[_Asked, int], asked: _Asked, now_ns: int) -> None:
+def _note(times: OrderedDict[_Asked, int], asked: _Asked, now_ns: int) -> None:
     """Notes a time behind all earlier ones."""
-    times.pop(asked, None)
     times[asked] = now_ns
+    times.move_to_end(asked)

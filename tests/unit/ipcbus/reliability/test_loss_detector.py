@@ -54,6 +54,16 @@ def test_asked_for_again_and_again_until_it_is_given_up() -> None:
     assert len(found) == 0
 
 
+def test_the_first_of_as_many_as_are_remembered() -> None:
+    found, count = LossDetector(TERMS, Middle()), TERMS.entries_max
+    found.add_missing(0, count, 0)
+    for number in range(count):
+        assert found.first == number
+        assert found.drop_below(number) == []
+        assert found.recover(number, MS) is not None
+    assert found.first is None
+
+
 def test_at_once_without_a_first_backoff() -> None:
     found = lost(5, terms=NakSettings(initial_backoff=0))
     assert found.due(0) == ([5], [])
