@@ -31,11 +31,12 @@ from ipcbus.runtime.receiving.receiver_callback import receiver_callback
 from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
 from ipcbus.runtime.receiving.response_sessions import ResponseSessions
 from ipcbus.runtime.receiving.responses import Responses
+from ipcbus.runtime.receiving.session_info import sources_of
 from ipcbus.runtime.sending.sending_sessions import SendingSessions
 from ipcbus.runtime.weak_sets import members
 from ipcbus.source import Source
 from ipcbus.version import __version__
-from ipcbus.wait_for_joining import linger, may_linger, warn_of_unheard
+from ipcbus.wait_for_joining import await_answers_taken, linger, may_linger, warn_of_unheard
 from ipcbus.wildcard import WildcardReceiver
 from ringbuf.slots import Identity
 
@@ -374,7 +375,7 @@ class Context:
         receiver._serve(False)
         if self._sequential and may_linger(members(_contexts)):
             # No thread may drive the context for a while, so that its session would keep the source waiting.
-            self._receiving_sessions.await_answers_taken(1.0, _driven_elsewhere(self) | {self._id})
+            await_answers_taken(self, 1.0, _driven_elsewhere(self) | {self._id})
         with self._event_loop.driver_lock():
             self._receiving_sessions.remove(receiver._subscription)
         self._waiters.wake(receiver._sink)
@@ -517,7 +518,7 @@ class Context:
 
     def _sources_of(self, subscription: Subscription) -> int:
         with self._event_loop.driver_lock():
-            return self._receiving_sessions.sources_of(subscription)
+            return sources_of(subscription, self._receiving_sessions.sessions())
 
     def _recorder_stats_block(self, log: str) -> RecorderStatsBlock:
         """Shows a recorder of this context in statistics, under the path of its log; for `ipcbus.archive`."""

@@ -14,7 +14,7 @@ from ipcbus.delivery import spare_bytes
 from ipcbus.delivery.pump import CLOSED
 from ipcbus.errors import WrongThread
 from ipcbus.resolution.local.stale_cleanup import sweep
-from ipcbus.wait_for_joining import linger, warn_of_unheard
+from ipcbus.wait_for_joining import await_answers_taken, linger, warn_of_unheard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -61,7 +61,7 @@ def close(context: Context, *, drain: bool = False, patient: bool = False, leave
         if patient:
             linger(context, list(context._sources), leave_out)
         if patient:
-            context._receiving_sessions.await_answers_taken(_ANSWERS_S, {*leave_out, context._id})
+            await_answers_taken(context, _ANSWERS_S, {*leave_out, context._id})
     finally:  # also when a signal has ended the wait
         _end(context)
 

@@ -65,6 +65,23 @@ def wait_until_joined(
         context._wait_for_change(min(LOOK_S, left))
 
 
+def await_answers_taken(context: Context, seconds: float, leave_out: Collection[int]) -> None:
+    """Waits until the asking contexts have taken all answers, for `seconds` at most.
+
+    Args:
+        context: the context that has answered.
+        seconds: the longest wait.
+        leave_out: ids of contexts for which it does not wait.
+    """
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with context._event_loop.driver_lock():
+            waiting = context._receiving_sessions.send_answers()
+        if waiting <= set(leave_out):
+            return
+        context._event_loop.wait_changed(0.001)
+
+
 def may_linger(contexts: Iterable[Context]) -> bool:
     """Returns whether the calling thread may wait: not inside a callback, nor while an exception propagates."""
     inside = dispatches() or any(context._event_loop.is_driver() for context in contexts)

@@ -31,6 +31,24 @@ def test_several_receivers_in_several_contexts_all_get_everything(bus: Bus) -> N
 
 
 @on_all
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.long)])
+def test_receivers_of_many_topics_come_and_go(bus: Bus, count: int) -> None:
+    """Each receiver is made, and closed, while all others are there."""
+    topics = [f"t.{number}" for number in range(count)]
+    sending, receiving = bus.context("sending"), bus.context("receiving")
+    sources = [bus.source(topic, sending) for topic in topics]
+    for _ in range(2):
+        takers = [CallbackTaker(bus, topic, receiving) for topic in topics]
+        for number, (source, taker) in enumerate(zip(sources, takers, strict=True)):
+            bus.joined(source)
+            source.send(body(number), flush=True)
+            assert taker.data(1) == [body(number)]
+        for taker in takers:
+            taker.receiver.close()
+        bus.until(lambda: not any(source.receivers for source in sources), "the receivers to leave")
+
+
+@on_all
 def test_a_context_receives_what_it_sends_itself(bus: Bus) -> None:
     context = bus.context("both")
     source = bus.source("t", context)

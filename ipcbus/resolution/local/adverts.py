@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ipcbus.resolution.source_string import Endpoint as Endpoint
 from ipcbus.resolution.source_string import over_udp as over_udp
@@ -12,6 +11,11 @@ from ipcbus.resolution.source_string import source_string
 from ipcbus.wire import wire_layout
 from ipcbus.wire.transport_names import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_LBTRU, TRANSPORT_LBTTCP
 from ipcbus.wire.transport_names import TRANSPORT_NAMES as TRANSPORT_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,20 +193,11 @@ def decode(
         for row in by_state[wire_layout.ENTRY_SESSION]
     }
     sources = tuple(
-        SourceAdvert(sessions[int(row["local"])], text(row["name"]), int(row["topic"]), bool(row["retains"]))
-        for row in by_state[wire_layout.ENTRY_SOURCE]
-        if int(row["local"]) in sessions
-    )
-    kinds = (wire_layout.ENTRY_RECEIVER, wire_layout.ENTRY_WILDCARD) if receivers else ()
-    receiving = tuple(
-        ReceiverAdvert(
-            text(row["name"]),
-            bool(row["state"] == wire_layout.ENTRY_WILDCARD),
-            int(row["since_ns"]),
-            **{name: int(row[name]) for name in _RECEIVER_COUNTERS},
-            gmd_identity=int(row["gmd_identity"]),
+        SourceAdvert(sessions[local], text(name), topic, bool(retains))
+        for local, name, topic, retains in _columns(
+            by_state[wire_layout.ENTRY_SOURCE], "local", "name", "topic", "retains"
         )
-        for row in entries[np.isin(entries["state"], kinds)]
+        if local in sessions
     )
     recorders = entries.view(
         wire_layout.RECORDER_ENTRY
@@ -217,11 +212,43 @@ def decode(
         text(header["release"]),
         tuple(sessions.values()),
         sources,
-        receiving,
+        decode_receivers(entries) if receivers else (),
         tuple(map(_reception, entries[entries["state"] == wire_layout.ENTRY_RECEPTION])) if receivers else (),
         tuple(map(_recorder, recorders[recorders["state"] == wire_layout.ENTRY_RECORDER])) if receivers else (),
         {name: int(header[name]) for name in _CONTEXT_COUNTERS} if receivers else {},
     )
+
+
+def decode_receivers(
+    entries: np.ndarray[tuple[int], np.dtype[np.void]], topic: str | None = None
+) -> tuple[ReceiverAdvert, ...]:
+    """Returns the receivers of a copied registry.
+
+    Args:
+        entries: its entries.
+        topic: where it is given, only its receivers and all wildcard receivers are decoded; there may be thousands.
+    """
+    exact = entries["state"] == wire_layout.ENTRY_RECEIVER
+    if topic is not None:
+        exact &= entries["name"] == topic.encode()
+    rows = entries[exact | (entries["state"] == wire_layout.ENTRY_WILDCARD)]
+    return tuple(
+        ReceiverAdvert(
+            text(name),
+            state == wire_layout.ENTRY_WILDCARD,
+            since_ns,
+            **dict(zip(_RECEIVER_COUNTERS, counters, strict=True)),
+            gmd_identity=identity,
+        )
+        for name, state, since_ns, identity, *counters in _columns(
+            rows, "name", "state", "since_ns", "gmd_identity", *_RECEIVER_COUNTERS
+        )
+    )
+
+
+def _columns(rows: np.ndarray[tuple[int], np.dtype[np.void]], *fields: str) -> Iterator[tuple[Any, ...]]:
+    """Yields some fields of each row as Python's values: row by row, numpy takes twenty times as long."""
+    return zip(*(rows[field].tolist() for field in fields), strict=True)
 
 
 def _recorder(row: np.void) -> RecorderAdvert:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipcbus.resolution.local import object_names
-from ipcbus.resolution.local.adverts import ContextAdvert, SessionAdvert, decode, text
+from ipcbus.resolution.local.adverts import ContextAdvert, SessionAdvert, decode, decode_receivers, text
 from ipcbus.resolution.local.stale_cleanup import same_file
 from ipcbus.wire import wire_layout
 from ringbuf import liveness, segment
@@ -23,6 +23,7 @@ from ringbuf.shared_words import SharedWords
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ipcbus.resolution.local.adverts import ReceiverAdvert
     from ringbuf.memory import Mapping
 
 OWNER_BYTE = 0
@@ -228,7 +229,7 @@ class PeerRegistry:
         """
         self.name = name
         parsed = object_names.parse(name)
-        self._context_id = 0 if parsed is None else parsed[1]
+        self.context_id = 0 if parsed is None else parsed[1]
         self.fd = segment.open_fd(name, write=False)
         try:
             stat = os.fstat(self.fd)
@@ -264,18 +265,20 @@ class PeerRegistry:
         Args:
             receivers: whether to read the receivers, too; without them it is faster.
         """
-        spent = 0
-        for _ in range(_TRIES):
-            before = self.version()
-            if before % 2 == 0:
-                copy = self._copy()
-                spent += copy[1].nbytes
-                if self.version() == before:
-                    return before, decode(*copy, self._context_id, receivers=receivers)
-            if spent >= _RESERVE:
-                return None  # limits the time for a registry that is too large and keeps changing
-            os.sched_yield()
-        return None
+        copied = self._copy_of_one_moment()
+        if copied is None:
+            return None
+        version, header, entries = copied
+        return version, decode(header, entries, self.context_id, receivers=receivers)
+
+    def receivers(self, topic: str | None = None) -> tuple[ReceiverAdvert, ...] | None:
+        """Returns the receivers of one moment; None while the owner keeps changing the registry.
+
+        Args:
+            topic: where it is given, only its receivers and all wildcard receivers.
+        """
+        copied = self._copy_of_one_moment()
+        return None if copied is None else decode_receivers(copied[2], topic)
 
     def close(self) -> None:
         """Closes the registry."""
@@ -287,6 +290,21 @@ class PeerRegistry:
         size = wire_layout.REGISTRY_HEADER.itemsize
         # Read, not mapped, so that truncation by another user is a short read instead of a SIGBUS.
         return np.frombuffer(os.pread(self.fd, size, 0).ljust(size, b"\0"), wire_layout.REGISTRY_HEADER, 1)[0]
+
+    def _copy_of_one_moment(self) -> tuple[int, Any, np.ndarray[tuple[int], np.dtype[np.void]]] | None:
+        """Returns version, header and entries."""
+        spent = 0
+        for _ in range(_TRIES):
+            before = self.version()
+            if before % 2 == 0:
+                header, entries = self._copy()
+                spent += entries.nbytes
+                if self.version() == before:
+                    return before, header, entries
+            if spent >= _RESERVE:
+                return None  # limits the time for a registry that is too large and keeps changing
+            os.sched_yield()
+        return None
 
     def _copy(self) -> tuple[Any, np.ndarray[tuple[int], np.dtype[np.void]]]:
         header = self._header()

@@ -44,8 +44,10 @@ class Peers:
             resolution: knows the offers of the network.
         """
         self._domain, self._resolution = domain, resolution
-        self._network_changes = 0
+        self._network_changes = self._offered_changes = 0
         self._peers: dict[str, _Peer] = {}
+        self._offers: Offers | None = None  # None after a change
+        self._by_topic: dict[str, list[SourceAdvert]] | None = None
         # Contexts of this host that are gone, the latest last; the network may still offer them for a while.
         self._ended_contexts: dict[int, None] = {}
         self._unusable: set[str] = set()
@@ -68,12 +70,14 @@ class Peers:
         while len(self._ended_contexts) > _ENDED_MAX:
             del self._ended_contexts[next(iter(self._ended_contexts))]
         vanished = self._forget(present)
+        if vanished:
+            self._offers = None
         for name in present - self._peers.keys():
             self._open(name)
         return vanished
 
     def refresh(self) -> bool:
-        """Reads the registries that changed; returns whether there were any."""
+        """Reads the registries that changed; returns whether what is offered changed."""
         changed = self._network_changes != self._resolution.changes
         self._network_changes = self._resolution.changes
         for peer in self._peers.values():
@@ -81,12 +85,21 @@ class Peers:
                 continue
             contents = peer.registry.read(receivers=False)
             if contents is not None:
+                # Most changes concern receivers: each new one would have the context look at all topics again.
+                changed |= contents[1] != peer.advert
                 peer.version, peer.advert = contents
-                changed = True
+        if changed:
+            self._offers = None
         return changed
 
     def offers(self) -> Offers:
-        """Returns all sessions with their topics."""
+        """Returns all sessions with their topics; the caller must not change them."""
+        if self._offers is None or self._offered_changes != self._resolution.changes:
+            self._offered_changes = self._resolution.changes
+            self._offers, self._by_topic = self._find_offers(), None
+        return self._offers
+
+    def _find_offers(self) -> Offers:
         offered: Offers = {}
         for advert in self._adverts():
             for session in advert.sessions:
@@ -103,6 +116,16 @@ class Peers:
                 known.add(where)
                 offered.setdefault(elsewhere, topics)
         return offered
+
+    def offers_of(self, topic: str) -> list[SourceAdvert]:
+        """Returns the sources of a topic."""
+        offered = self.offers()
+        if self._by_topic is None:
+            self._by_topic = {}
+            for sources in offered.values():
+                for source in sources.values():
+                    self._by_topic.setdefault(source.topic, []).append(source)
+        return self._by_topic.get(topic, [])
 
     def sources(self) -> list[SourceAdvert]:
         """Returns all topics of all sessions."""
@@ -140,6 +163,7 @@ class Peers:
 
     def forget_all(self) -> bool:
         """Closes every registry; returns whether there were any."""
+        self._offers = None
         return self._forget(set())
 
     def _adverts(self) -> list[ContextAdvert]:

@@ -131,7 +131,7 @@ class GmdReceptions:
         if not name:
             return
         if subscription.pattern is None:
-            pid = ExpectedReceivers(self._domain, ()).user_of(topic, gmd_identity(name))
+            pid = ExpectedReceivers(self._domain, (), topic).user_of(topic, gmd_identity(name))
             if pid is not None:
                 raise GmdAreaLocked(
                     f"topic {topic!r}: the receiver {name!r} lives already, in process {pid}; close it, or give this "

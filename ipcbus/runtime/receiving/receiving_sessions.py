@@ -18,7 +18,7 @@ from ipcbus.runtime.receiving.notifier import Notifier
 from ipcbus.runtime.receiving.receiver_channels import ReceiverChannels
 from ipcbus.runtime.receiving.receptions import Receptions
 from ipcbus.runtime.receiving.response_sessions import refused
-from ipcbus.runtime.receiving.session_info import sessions_of
+from ipcbus.runtime.receiving.session_info import CUT_SHORT, DAMAGED, sessions_of
 from ipcbus.runtime.receiving.session_joining import SessionJoiner, can_fall_back
 from ipcbus.runtime.receiving.subscriptions import Subscriptions, warn_of_differences
 from ipcbus.runtime.receiving.topic_recoveries import TopicRecoveries, has_past
@@ -27,7 +27,7 @@ from ipcbus.wire import gmd_messages, share_messages
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from ipcbus.config import ContextOptions, ReceiverOptions
     from ipcbus.delivery.slow_path import Responder
@@ -74,6 +74,7 @@ class ReceivingSessions:
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
         self.needs_reconcile = False
         """Whether the next `refresh` joins and leaves although no registry has changed."""
+        self._new_topics: set[str] = set()  # of receivers that were made since the last reconciliation
         self._reconciling = False
         self._reconcile_again = False
         self._sources_gone = False
@@ -111,7 +112,10 @@ class ReceivingSessions:
         subscription.sink.count_into(self._registry.mapping, self._registry.entry_offset(subscription.entry))
         self._subscriptions.add(subscription)
         self._resolution.want(subscription.name, wildcard=subscription.pattern is not None)
-        self.needs_reconcile = True
+        if subscription.pattern is None:
+            self._new_topics.add(subscription.name)
+        else:
+            self.needs_reconcile = True
 
     def remove(self, subscription: Subscription) -> None:
         """Removes the subscription of a receiver."""
@@ -124,7 +128,8 @@ class ReceivingSessions:
                 self._resolution.unwant(subscription.name, wildcard=subscription.pattern is not None)
             if subscription.notifications is not None:
                 subscription.notifications.end()
-            self._reconcile()
+            in_all = subscription.pattern is not None or bool(self._detached.sessions())
+            self._reconcile(None if in_all else functools.partial(self._leave_topic, subscription.name))
             self.receptions.remove(subscription)
             subscription.sink.stop_counting()  # first, or the sink might count in the next receiver's entry
             self._registry.remove(subscription.entry)
@@ -143,6 +148,8 @@ class ReceivingSessions:
         """Reads the registries that changed and joins or leaves accordingly."""
         if self._peers.refresh() or self.needs_reconcile:
             self._reconcile()
+        elif self._new_topics:
+            self._reconcile(self._take_new)
 
     def look_for_sources(self) -> None:
         """Notifies, once in a scan interval, receivers whose topics have had no source for too long."""
@@ -152,8 +159,8 @@ class ReceivingSessions:
 
     # ------------------------------------------------------------------ joining and leaving
 
-    def _reconcile(self) -> None:
-        """Joins and leaves sessions until the subscriptions receive all that is offered."""
+    def _reconcile(self, first: Callable[[], None] | None = None) -> None:
+        """Joins and leaves sessions until the subscriptions receive all that is offered; `first` is its first round."""
         # A callback of this round may ask for another round, which follows and reads the offers again.
         self._reconcile_again = True
         if self._reconciling:
@@ -164,13 +171,30 @@ class ReceivingSessions:
                 self._deferred_events.deliver(filter(self._has, self.sessions()))
             while self._reconcile_again:
                 self._reconcile_again = self.needs_reconcile = False
-                self._reconcile_once()
+                (first or self._reconcile_once)()
+                first = None
         finally:
             self._reconciling = False
         if self._sources_gone and not self._deferred_events.defer():
             self._notify_gone()
 
+    def _take_new(self) -> None:
+        """Joins what is offered of the topics of new receivers, without a look at all other topics."""
+        topics, self._new_topics = self._new_topics, set()
+        for topic in topics:
+            for source in self._peers.offers_of(topic):
+                if source.session not in self._ended:
+                    self._take(source.session, [source])
+
+    def _leave_topic(self, topic: str) -> None:
+        """Stops a topic that a closed receiver had, unless others want it, without a look at all other topics."""
+        offered = self._peers.offers()
+        for session in filter(self._has, self.sessions()):
+            self._prune(session, offered.get(session.advert), topic)
+        self._detached.keep_interrupted(self._subscriptions.of)
+
     def _reconcile_once(self) -> None:
+        self._new_topics.clear()
         offered = self._peers.offers()
         for advert, sources in offered.items():
             if advert not in self._ended:
@@ -268,8 +292,12 @@ class ReceivingSessions:
         evicted = [session for session in self._detached.sessions() if not session.over]
         self.notifier.notify_gone(self.sessions() + evicted, time.monotonic_ns())
 
-    def _prune(self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None) -> None:
+    def _prune(
+        self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None, topic: str | None = None
+    ) -> None:
         for controller in session.topics():
+            if topic not in (None, controller.origin.topic):
+                continue
             # Only receivers that got the beginning get the rest, not receivers made after the end of the source.
             users = {user.sink for user in self._subscriptions.users(session.advert, controller.origin.topic)}
             had = session.delivery.sinks(controller.topic_number)
@@ -363,24 +391,13 @@ class ReceivingSessions:
         return self.blocked or any(session.demux.ring.evicted for session in self.sessions())
 
     def _cut_short(self, session: ReceivingSession) -> None:
-        if session.awaits_last_numbers(time.monotonic_ns()):
-            return
-        log.error(
-            "another program has cut the shared memory of %s (pid %d) short; the session has ended for its receivers, "
-            "and messages that were published and not received are reported lost",
-            session.source_string,
-            session.owner_pid,
-        )
-        self._end(session)
+        if not session.awaits_last_numbers(time.monotonic_ns()):
+            log.error(CUT_SHORT, session.source_string, session.owner_pid)
+            self._end(session)
 
     def _mend(self, session: ReceivingSession) -> None:
         if session.skip_damage(time.monotonic_ns()):
-            log.error(
-                "the ring of %s (pid %d) is damaged: messages that could not be read are reported lost, and later "
-                "messages are received. Another program writes into this memory, or the memory of this machine fails",
-                session.source_string,
-                session.owner_pid,
-            )
+            log.error(DAMAGED, session.source_string, session.owner_pid)
 
     def _evicted(self, session: ReceivingSession) -> None:
         if session.demux.holds_datagram and can_fall_back(session.advert, session.options):
@@ -389,6 +406,7 @@ class ReceivingSessions:
         if self._failover.to_udp(session, session.options, reason):
             session.evictions += 1
             self.recoveries.switched(session)
+            self.needs_reconcile = True  # the new way has not heard of a source that was closed before
             self._losses_due_ns = 0  # over UDP, messages may be lost without later messages
             self._event_loop.watch(self.sessions())
             return
@@ -440,6 +458,7 @@ class ReceivingSessions:
             self._deferred_events.deliver(filter(self._has, self.sessions()))
             self._losses_due_ns = FOREVER_NS  # before the checks: their callbacks may add topics
             if returned := self._failover.finish_returns(filter(self._has, self.sessions())):
+                self.needs_reconcile = True
                 for session in returned:
                     self.recoveries.switched(session)
                 self._event_loop.watch(self.sessions())
@@ -528,31 +547,12 @@ class ReceivingSessions:
             if self._is_unused(session):
                 self._leave(session)
 
-    def await_answers_taken(self, seconds: float, leave_out: Collection[int]) -> None:
-        """Waits until the asking contexts have taken all answers, for `seconds` at most.
-
-        Args:
-            seconds: the longest wait.
-            leave_out: ids of contexts for which it does not wait.
-        """
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            with self._event_loop.driver_lock():
-                self._network.read()  # in sequential mode no other thread does
-                self.receptions.flush(time.monotonic_ns())
-                self.channels.turn(time.monotonic_ns())
-                waiting = [session for session in self.sessions() if self.channels.is_unread(session)]
-            if not any(session.advert.context_id not in leave_out for session in waiting):
-                return
-            self._event_loop.wait_changed(0.001)
-
-    def sources_of(self, subscription: Subscription) -> int:
-        """Returns the number of sources that a receiver has joined."""
-        return sum(
-            subscription.sink in session.delivery.sinks(each.topic_number)
-            for session in self.sessions()
-            for each in session.topics()
-        )
+    def send_answers(self) -> set[int]:
+        """Goes on with the answers; returns the ids of the asking contexts that have not taken all."""
+        self._network.read()  # in sequential mode no other thread does
+        self.receptions.flush(time.monotonic_ns())
+        self.channels.turn(time.monotonic_ns())
+        return {session.advert.context_id for session in self.sessions() if self.channels.is_unread(session)}
 
     def drain(self) -> None:
         """Delivers published messages as far as receivers have room, and the ends of sessions after them."""

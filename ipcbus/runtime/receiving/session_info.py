@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ipcbus.delivery.message_types import NamedNumber
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
@@ -68,6 +68,26 @@ class SourceNotification:
     topic: str
     source: str
     pid: int
+
+
+CUT_SHORT: Final = (
+    "another program has cut the shared memory of %s (pid %d) short; the session has ended for its receivers, and "
+    "messages that were published and not received are reported lost"
+)
+DAMAGED: Final = (
+    "the ring of %s (pid %d) is damaged: messages that could not be read are reported lost, and later messages are "
+    "received. Another program writes into this memory, or the memory of this machine fails"
+)
+
+
+def sources_of(subscription: Subscription, joined: Iterable[ReceivingSession]) -> int:
+    """Returns the number of sources that a receiver has joined."""
+    return sum(
+        subscription.sink in session.delivery.sinks(each.topic_number)
+        for session in joined
+        for each in session.topics()
+        if subscription.wants(each.origin.topic)
+    )
 
 
 def sessions_of(

@@ -167,7 +167,7 @@ class GuaranteedSources:
             return 0
         joined = each.session.joined_contexts(each.number)
         known = {gmd_identity(name) for name in each.state.connected}
-        names = ExpectedReceivers(self._domain, ()).names(each.source.topic)
+        names = ExpectedReceivers(self._domain, (), each.source.topic).names(each.source.topic)
         return sum(bool(names.get(context_id, set()) - known) for context_id in joined)
 
     def close(self, source: object) -> None:

@@ -94,7 +94,9 @@ class SendingSessions:
         self.requests = Requests(
             event_loop,
             maximum=options.requests_outstanding_maximum,
-            expected=lambda topic: network.resolution.offers(topic) or bool(ExpectedReceivers(domain, ()).of(topic)),
+            expected=lambda topic: (
+                network.resolution.offers(topic) or bool(ExpectedReceivers(domain, (), topic).of(topic))
+            ),
             reclaim=self.reclaim,
         )
         self.guaranteed = GuaranteedSources(domain, self._serve_soon, options, event_loop.request_attention)

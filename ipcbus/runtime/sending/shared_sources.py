@@ -255,7 +255,7 @@ class SharedSources:
         members = (
             [each for queue in list(shared.queues.values()) for each in queue.members] if shared is not None else []
         )
-        on_host = ExpectedReceivers(self._domain, ()).only_members(topic)
+        on_host = ExpectedReceivers(self._domain, (), topic).only_members(topic)
         return len(members) + sum(not on_host.get(each, each in members) for each in contexts)
 
     # ------------------------------------------------------------------ what members send

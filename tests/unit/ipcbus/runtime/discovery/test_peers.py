@@ -39,6 +39,28 @@ def test_a_session_is_offered_once_as_who_was_first_says(domain: str) -> None:
     assert peers.sources() == [true, other]
 
 
+def test_a_receiver_changes_nothing_that_is_offered(domain: str) -> None:
+    network, true = Network(), source(1, "t")
+    registry = Registry(domain, 7, "", "1.2", hidden=False, group="")
+    peers = Peers(domain, cast("TopicResolution", network))
+    peers.scan()
+    assert peers.refresh()
+    registry.add_receiver("t")
+    assert not peers.refresh()
+    assert peers.offers_of("t") == []
+    local = dataclasses.replace(true.session, context_id=7, local=0, endpoint=None)
+    registry.add_session(local)
+    registry.add_source(0, "t", 5)
+    assert peers.refresh()
+    assert [each.topic_number for each in peers.offers_of("t")] == [5]
+    network.offered, network.changes = {true.session: {true.topic_number: true}}, 1
+    assert len(peers.offers_of("t")) == 2
+    registry.close()
+    peers.scan()
+    assert peers.offers_of("t") == [true]
+    peers.forget_all()
+
+
 def test_a_context_lives_until_its_registry_is_gone(domain: str) -> None:
     registry = Registry(domain, 7, "", "1.2", hidden=False, group="")
     peers = Peers(domain, cast("TopicResolution", Network()))

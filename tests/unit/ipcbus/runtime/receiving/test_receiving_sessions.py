@@ -14,6 +14,7 @@ from ipcbus.config import ContextOptions, ReceiverOptions
 from ipcbus.resolution.local.registry import Registry
 from ipcbus.runtime.discovery.peers import Peers
 from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
+from ipcbus.runtime.receiving.session_info import sources_of
 from ipcbus.runtime.receiving.subscriptions import Subscription
 from ringbuf.slots import Identity
 from tests.kit.sessions import SMALL, Pair
@@ -63,13 +64,29 @@ def context(domain: str) -> Iterator[Context]:
     made.close()
 
 
+def test_a_receiver_that_comes_or_goes_takes_no_look_at_all_topics(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = context.open()
+    context.receiving.scan()
+    look = Mock(wraps=context.receiving._reconcile_once)
+    monkeypatch.setattr(context.receiving, "_reconcile_once", look)
+    other, stranger = context.open(), context.open("b")
+    context.receiving.scan()
+    assert [sources_of(each, context.receiving.sessions()) for each in (one, other, stranger)] == [1, 1, 0]
+    for each in (other, stranger, one):
+        context.receiving.remove(each)
+    assert context.receiving.sessions() == []
+    assert context.readers == look.call_count == 0
+
+
 def test_a_session_is_joined_for_its_first_receiver_and_left_with_its_last(context: Context) -> None:
     context.receiving.scan()
     assert context.receiving.sessions() == []
     one, other, stranger = context.open(), context.open(), context.open("b")
     context.receiving.scan()
     assert len(context.receiving.sessions()) == context.readers == 1
-    assert [context.receiving.sources_of(each) for each in (one, other, stranger)] == [1, 1, 0]
+    assert [sources_of(each, context.receiving.sessions()) for each in (one, other, stranger)] == [1, 1, 0]
     context.receiving.remove(one)
     assert context.readers == 1
     context.resolution.unwant.assert_not_called()
@@ -87,7 +104,7 @@ def test_a_topic_that_is_not_offered_any_more_is_read_to_its_end(context: Contex
     context.receiving.refresh()
     context.receiving.drain()
     assert context.pair.got == ["BOS", "last", "EOS"]
-    assert context.receiving.sources_of(subscription) == 0
+    assert sources_of(subscription, context.receiving.sessions()) == 0
     assert context.readers == 0
 
 

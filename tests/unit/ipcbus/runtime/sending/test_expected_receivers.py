@@ -40,6 +40,17 @@ def test_receivers_of_the_topic_count_by_name_and_by_pattern(domain: str, make: 
     assert found.of("c") == {}
 
 
+def test_one_topic_is_told_without_the_others(domain: str, make: Callable[[int], Registry]) -> None:
+    registry = make(1)
+    for topic in ("a", "aa", "b", "ä"):
+        registry.add_receiver(topic)
+    registry.add_receiver("(a|ä)", wildcard=True)
+    for topic, receivers in (("a", 2), ("ä", 2), ("b", 1), ("c", 0)):
+        found = ExpectedReceivers(domain, (), topic)
+        assert len(list(found._receivers(topic))) == receivers
+        assert set(found.of(topic)) == ({1} if receivers else set())
+
+
 def test_a_context_is_expected_since_its_latest_receiver(domain: str, make: Callable[[int], Registry]) -> None:
     registry = make(1)
     for topic in ("a", "a", "b"):
