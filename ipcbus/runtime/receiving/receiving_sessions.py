@@ -128,7 +128,7 @@ class ReceivingSessions:
                 self._resolution.unwant(subscription.name, wildcard=subscription.pattern is not None)
             if subscription.notifications is not None:
                 subscription.notifications.end()
-            in_all = subscription.pattern is not None or bool(self._detached.sessions())
+            in_all = self.needs_reconcile or subscription.pattern is not None or self._detached.sessions()
             self._reconcile(None if in_all else functools.partial(self._leave_topic, subscription.name))
             self.receptions.remove(subscription)
             subscription.sink.stop_counting()  # first, or the sink might count in the next receiver's entry

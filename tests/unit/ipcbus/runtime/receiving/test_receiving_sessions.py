@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
@@ -78,6 +79,19 @@ def test_a_receiver_that_comes_or_goes_takes_no_look_at_all_topics(
         context.receiving.remove(each)
     assert context.receiving.sessions() == []
     assert context.readers == look.call_count == 0
+
+
+def test_a_receiver_that_goes_takes_the_look_at_all_topics_that_is_due(context: Context) -> None:
+    one, pattern = context.open(), Subscription("b", context.pair.sink(), ReceiverOptions(), pattern=re.compile("b"))
+    context.receiving.scan()
+    context.receiving.open(pattern)
+    assert context.receiving.needs_reconcile
+    context.theirs.remove(context.entry)
+    context.receiving._peers.refresh()
+    stranger = context.open("c")
+    context.receiving.remove(stranger)
+    assert context.receiving.sessions() == []  # the source is gone, and its topic is read to the end
+    context.receiving.remove(one)
 
 
 def test_a_session_is_joined_for_its_first_receiver_and_left_with_its_last(context: Context) -> None:
