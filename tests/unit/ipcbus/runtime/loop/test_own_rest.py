@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import os
 import select
@@ -236,14 +238,19 @@ def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(woken: Wo
 
 
 @pytest.mark.parametrize(("early_s", "sleeps"), [(0.0, 1), (LONG_S, 2)])
-def test_a_rest_ends_after_a_delivery_where_timers_may_run_early(woken: Woken, early_s: float, sleeps: int) -> None:
-    assert woken.pump.take()
-    came = iter((CAME, NOTHING_CAME, CAME, HAS_MORE))
-    woken.source.send(b"", flush=True)
-    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, None, early_s)
-    rest.fetch_first(woken.bell, lambda: next(came))
-    rest()
-    assert (rest.take(), len(list(came))) == (2, 4 - 2 * sleeps)
+def test_a_rest_ends_after_a_delivery_where_timers_may_run_early(domain: str, early_s: float, sleeps: int) -> None:
+    found = set()
+    for _ in range(5):  # a rest also ends early where another process has had the processor for a slice
+        with contextlib.closing(Woken(domain)) as woken:
+            assert woken.pump.take()
+            came = iter((CAME, NOTHING_CAME, CAME, HAS_MORE))
+            woken.source.send(b"", flush=True)
+            rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S, None, early_s)
+            rest.fetch_first(woken.bell, functools.partial(next, came))
+            rest()
+            found.add((rest.take(), len(list(came))))
+    assert (2, 4 - 2 * sleeps) in found
+    assert found <= {(2, 2), (2, 4 - 2 * sleeps)}
 
 
 @pytest.mark.parametrize("lingers", [False, True])
