@@ -18,7 +18,7 @@ IN_PARALLEL = --dist worksteal -n
 # again, and pytest rewrites all assertions again: a quarter of the time of `make test`.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What `test` and `stress` run. Each worker of `test` reads what it may run: tests that need Spark are not for it to read.
+# What `test` and `stress` run. Each worker of `test` reads all files of tests but those that need Spark: they take it a second.
 TESTS ?= tests
 
 # What `dist` runs against the installed wheel, in a directory without the sources, with a compiler that always fails.

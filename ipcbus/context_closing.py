@@ -60,7 +60,6 @@ def close(context: Context, *, drain: bool = False, patient: bool = False, leave
     try:
         if patient:
             linger(context, list(context._sources), leave_out)
-        if patient:
             await_answers_taken(context, _ANSWERS_S, {*leave_out, context._id})
     finally:  # also when a signal has ended the wait
         _end(context)

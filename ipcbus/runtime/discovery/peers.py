@@ -70,8 +70,6 @@ class Peers:
         while len(self._ended_contexts) > _ENDED_MAX:
             del self._ended_contexts[next(iter(self._ended_contexts))]
         vanished = self._forget(present)
-        if vanished:
-            self._offers = None
         for name in present - self._peers.keys():
             self._open(name)
         return vanished
@@ -119,12 +117,11 @@ class Peers:
 
     def offers_of(self, topic: str) -> list[SourceAdvert]:
         """Returns the sources of a topic."""
-        offered = self.offers()
+        self.offers()  # after a change there is no index
         if self._by_topic is None:
             self._by_topic = {}
-            for sources in offered.values():
-                for source in sources.values():
-                    self._by_topic.setdefault(source.topic, []).append(source)
+            for source in self.sources():
+                self._by_topic.setdefault(source.topic, []).append(source)
         return self._by_topic.get(topic, [])
 
     def sources(self) -> list[SourceAdvert]:
@@ -163,7 +160,6 @@ class Peers:
 
     def forget_all(self) -> bool:
         """Closes every registry; returns whether there were any."""
-        self._offers = None
         return self._forget(set())
 
     def _adverts(self) -> list[ContextAdvert]:
@@ -184,5 +180,6 @@ class Peers:
         vanished = self._peers.keys() - present
         for name in vanished:
             self._peers.pop(name).registry.close()
+            self._offers = None
         self._unusable &= present
         return bool(vanished)
