@@ -151,9 +151,12 @@ def _second_receiver(factor: float) -> float:
     return 100 * (_burst(2, factor) / _burst(1, factor) - 1)
 
 
-def _idle(factor: float) -> float:
-    parts = [(scenarios.idle, 1), (scenarios.quiet_source, 0)]
-    return run(parts, 0, source=SMX, seconds=3 * factor)[0]["cpu_percent"]
+def _idle(source: dict[str, str | int], *, answers: bool = False) -> Callable[[float], float]:
+    def measure(factor: float) -> float:
+        parts = [(scenarios.idle, 1), (scenarios.quiet_source, 0)]
+        return run(parts, 0, source=source, seconds=3 * factor, answers=answers)[0]["cpu_percent"]
+
+    return measure
 
 
 def _bytes(measure: Callable[[float], float], size: int) -> Callable[[float], float]:
@@ -190,5 +193,9 @@ LARGE_64: Final = [
 ]
 FAN_OUT: Final = [
     Row("second receiver, cost of a send", "%", 10, 2, True, _second_receiver),
-    Row("parked receiver, processor time", "%", 0.1, 0.1, True, _idle),
+    Row("parked receiver, processor time", "%", 0.1, 0.1, True, _idle(SMX)),
+    *(
+        Row(f"parked source and receiver, {name}", "%", None, None, True, _idle({"transport": name}, answers=True))
+        for name in ("lbtipc", "lbttcp", "lbtru")
+    ),
 ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ipcbus.config.keywords import ContextKeywords
 
 TOPIC = "bench"
+ANSWERS = "answers"
 BOS = ipcbus.MessageType.BOS
 SPIN: Final[ContextKeywords] = {"transport_lbtipc_receiver_thread_behavior": "busy_wait"}
 PEND: Final[ContextKeywords] = {
@@ -256,9 +257,11 @@ def send_bursts(station: Station) -> Figures:
 
 
 def idle(station: Station) -> Figures:
-    """Processor time of a parked receiver, in per cent of the time that passes."""
+    """Processor time of a parked receiver, in per cent of the time that passes; with `answers`, it has a source, too."""
     with ipcbus.Context({"context": PEND}, domain=station.domain) as context:
         context.receiver(TOPIC, print)
+        if station.options.get("answers"):
+            _source(context, station, ANSWERS).wait_for_receivers(1, 30)
         station.ready()
         time.sleep(0.5)  # the measurement begins when joining is over
         before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
@@ -271,6 +274,8 @@ def idle(station: Station) -> Figures:
 def quiet_source(station: Station) -> Figures:
     """A source that sends nothing, for the idle receiver to be joined to."""
     with ipcbus.Context({"context": PEND}, domain=station.domain) as context:
+        if station.options.get("answers"):
+            context.receiver(ANSWERS, print)
         source = _source(context, station)
         source.wait_for_receivers(1, 30)
         station.ready()

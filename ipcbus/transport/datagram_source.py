@@ -99,6 +99,10 @@ class DatagramSource(Upstream, Protocol):
         """Takes note that no registry offers the session any more, or that the process that did so has died."""
 
     @property
+    def is_withdrawn(self) -> bool:
+        """Whether the source may have ended, or died, without a lock that shows it."""
+
+    @property
     def for_good(self) -> bool:
         """Whether a session that is over cannot be joined again."""
 

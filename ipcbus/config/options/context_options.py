@@ -128,9 +128,9 @@ class ContextOptions(
         unit="ms",
         minimum=10,
         maximum=60_000,
-        meaning="How often the context looks for dead peers and removes the shared memory that they left. While a "
-        "context sleeps it only looks whether they live; the rest of this check then waits for up to 1 s. An addition "
-        "to Ultra Messaging, which waits for the activity timeout.",
+        meaning="How often the context looks for dead peers and removes the shared memory that they left. While all "
+        "peers live, the rest of this check runs once a second at most. An addition to Ultra Messaging, which waits "
+        "for the activity timeout.",
     )
     reclaim_other_domains = Option(
         default=True,

@@ -259,6 +259,10 @@ class PeerRegistry:
         """Returns whether the owner still holds its lock."""
         return liveness.held_by_other(self.fd, OWNER_BYTE)
 
+    def owner_lock(self) -> tuple[int, int]:
+        """Returns the descriptor and the byte of the lock that the owner holds while it lives."""
+        return self.fd, OWNER_BYTE
+
     def read(self, *, receivers: bool = True) -> tuple[int, ContextAdvert] | None:
         """Returns version and contents of one moment; None while the owner keeps changing the registry.
 

@@ -147,6 +147,11 @@ class Peers:
         peer = self._peers.get(object_names.registry(self._domain, context_id))
         return None if peer is None else peer.registry.alive()
 
+    def owner_lock(self, context_id: int) -> tuple[int, int] | None:
+        """Returns the lock that a context of this host holds while it lives; None where its registry is not known."""
+        peer = self._peers.get(object_names.registry(self._domain, context_id))
+        return None if peer is None else peer.registry.owner_lock()
+
     def live_topics(self, session: SessionAdvert) -> Container[int]:
         """Returns the topics that a session offers still; none when its source has died on this host."""
         registry = self.registry_of(session)

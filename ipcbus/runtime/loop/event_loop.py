@@ -333,7 +333,7 @@ class EventLoop(DriverLock):
         if self.network_is_busy:
             early_s = (self._work.early_ns - now) / 1e9
             return self._rests.network(self.pump, seconds, early_s, self._network_fd, self._work.first_fetch())
-        if self._network_fd >= 0 or not self._fenced:
+        if not self._fenced:
             self._lives = None
         elif self._lives is None:
             self._lives = self._work.lives(self._next_timer_ns)

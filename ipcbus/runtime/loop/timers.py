@@ -10,13 +10,13 @@ from ipcbus.delivery import spare_bytes, timer_grid
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import sweep
 from ipcbus.runtime.loop.loop_tasks import Lives
+from ipcbus.runtime.loop.peer_locks import peer_locks
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ringbuf import clock, segment
 from ringbuf.doorbell import NEWS, ring_once
-from ringbuf.held_locks import HeldLocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ipcbus.config import ContextOptions
     from ipcbus.runtime.loop.aio import AsyncWaiters
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
     from ipcbus.runtime.sending.sending_sessions import SendingSessions
     from ipcbus.transport.sending_session import SendingSession
+    from ringbuf.held_locks import HeldLocks
 
 SECOND_NS = 1_000_000_000
 SWEEP_NS = 5 * SECOND_NS
 _LIVENESS = ("receivers", "owners", "channels")
-"""The tasks that look for dead processes."""
+"""The tasks that look for dead processes. Between two runs, a look at the locks of these processes is enough."""
+_RUN_AT_LEAST_NS = SECOND_NS - timer_grid.LEAD_MAX_NS
+"""Time in ns after which they run, whatever the locks say: they also find a ring that was cut short, and the like."""
 
 
 class NotifiedSource(Protocol):
@@ -73,6 +76,9 @@ class Timers:
         self._next = dict.fromkeys(self._every, 0)
         self._steps: deque[Callable[[int], None]] = deque()
         """What is still to be done in this round of the timers: a message that comes meanwhile is delivered first."""
+        self._locks: HeldLocks | None = None
+        self._liveness_run_ns = 0
+        """When the tasks of `_LIVENESS` ran last."""
         self._serve_ns = self._losses_ns = FOREVER_NS
         self.early_ns = 0
         """When `run_timers` would do something already, in ns of the monotonic clock, see `timer_grid`."""
@@ -175,8 +181,29 @@ class Timers:
     def _plan(self, now_ns: int) -> None:
         """Fills `_steps` with what is due, or may come early beside it."""
         due = [task for task, at_ns in self._next.items() if now_ns >= at_ns - self._lead[task]]
-        self._steps.extend([functools.partial(self._run_task, task) for task in due])
+        tasks = due if self._needs_run(due, now_ns) else []
+        self._steps.extend([functools.partial(self._run_task, task) for task in tasks])
         self._steps += (functools.partial(self._turn_network, bool(due)), self._serve, self._check_losses)
+
+    def _needs_run(self, due: Sequence[str], now_ns: int) -> bool:
+        """Returns whether tasks that are due have to run; else they are due again an interval later."""
+        if not due or not set(due).issubset(_LIVENESS):
+            is_needed = True
+        else:
+            is_needed = now_ns - self._liveness_run_ns >= _RUN_AT_LEAST_NS or not self._peers_live()
+        if not is_needed:
+            self._next |= {task: timer_grid.next_ns(now_ns, self._every[task]) for task in due}
+        elif due:
+            self._locks = None
+            if set(due).issuperset(_LIVENESS):
+                self._liveness_run_ns = now_ns
+        return is_needed
+
+    def _peers_live(self) -> bool:
+        """Returns whether all peers hold the locks that they had when the tasks of `_LIVENESS` ran last."""
+        if self._locks is None:
+            self._locks = peer_locks(self._sending_sessions, self._receiving_sessions, self._network.peers)
+        return self._locks is not None and self._locks.all_held()
 
     def _run_task(self, task: str, now_ns: int) -> None:
         self._next[task] = timer_grid.next_ns(now_ns, self._every[task])
@@ -213,16 +240,11 @@ class Timers:
         return min([self._next[task] for task in _LIVENESS])
 
     def lives(self, due_ns: int) -> Lives | None:
-        """Returns the locks of all peers if only `_LIVENESS` is due then; None if one of them has no lock."""
+        """Returns the locks of all peers if only `_LIVENESS` is due then; None if a peer cannot be judged by a lock."""
         if due_ns != self._liveness_ns or self._besides_ns <= due_ns:
             return None
-        locks = self._sending_sessions.receiver_locks()
-        for session in self._receiving_sessions.sessions():
-            lock = session.datagram_source.owner_lock()
-            if lock is None:
-                return None
-            locks.append(lock)
-        return Lives(HeldLocks(locks), self._every[_LIVENESS[0]], self._besides_ns)
+        locks = self._locks = peer_locks(self._sending_sessions, self._receiving_sessions, self._network.peers)
+        return None if locks is None else Lives(locks, self._every[_LIVENESS[0]], self._besides_ns)
 
     def look(self) -> None:
         """Handles the calls of receivers over control channels, if there are some."""

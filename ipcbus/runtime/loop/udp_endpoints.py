@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
+from ipcbus.delivery import timer_grid
 from ipcbus.errors import ConfigError
 from ipcbus.resolution.local.registry import lives
 from ipcbus.runtime.discovery.peers import Peers
@@ -479,14 +480,14 @@ class UdpEndpoints:
         return 0 if self._hurried else self._due_ns
 
     def turn(self, now_ns: int, *, early: bool = False) -> int:
-        """Does what is due, or what may come `early`; returns when to call again, in ns of the monotonic clock."""
+        """Does what is due, with `early` also what is soon; returns when to call again, in ns (monotonic clock)."""
         for step in self.steps(now_ns, early=early):
             step(now_ns)
         return self.due_ns
 
     def steps(self, now_ns: int, *, early: bool = False) -> list[Callable[[int], None]]:
         """Returns what `turn` does, for a caller that goes on later; nothing where nothing is due."""
-        if now_ns < self._due_ns and not (self._hurried or early):
+        if now_ns < self._due_ns - early * timer_grid.LEAD_MAX_NS and not self._hurried:
             return []
         # First: the steps, and any other thread, may call `hurry`; what is due is not known meanwhile.
         self._hurried, self._due_ns = False, FOREVER_NS
@@ -508,7 +509,9 @@ class UdpEndpoints:
 
     def _turn_receiver(self, udp_receiver: UdpReceiver, now_ns: int) -> None:
         if not udp_receiver.has_left:
-            self._due_by(self._turn_of(udp_receiver, now_ns))
+            # It had its turn when the sockets were read, unless something is due, or comes early with this turn.
+            is_due = udp_receiver.needs_turn(now_ns + timer_grid.LEAD_MAX_NS)
+            self._due_by(self._turn_of(udp_receiver, now_ns) if is_due else udp_receiver.idle_until_ns)
         elif udp_receiver in self._udp_receivers:
             self._udp_receivers.remove(udp_receiver)
             if self._latest is udp_receiver:

@@ -326,6 +326,11 @@ class SendingSessions:
         """Returns the locks that the receivers of all sessions hold while they live."""
         return [lock for session in self.sessions() for lock in session.channel.slots.locks()]
 
+    def local_clients(self) -> list[int]:
+        """Returns the ids of the contexts of this host that receive sessions over the network."""
+        senders = [session.udp_sender for session in self.sessions()]
+        return [each for sender in senders if sender is not None for each in sender.local_clients()]
+
     def inside_callback(self) -> bool:
         """Returns whether the calling thread is inside a callback of this context."""
         return self._event_loop.is_driver()

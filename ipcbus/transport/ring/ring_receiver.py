@@ -32,7 +32,7 @@ class RingReceiver:
 
     recovery_ns = 0
     layer, reason = "ring", ""
-    catches_up = False
+    catches_up = is_withdrawn = False
     counts_messages = True
 
     def __init__(

@@ -94,7 +94,7 @@ class TcpReceiver(UdpReceiver):
 
     def receive_all(self, packets: Iterable[tuple[bytes, Hashable]], now_ns: int) -> None:
         """Takes the packets of one read, and writes their datagrams to the ring in one go."""
-        self._idle_until_ns = 0  # a timer may be due earlier than planned
+        self.idle_until_ns = 0  # a timer may be due earlier than planned
         receive = self.reliable_receiver.receive
         datagrams = [each for packet, address in packets for each in receive(packet, address, now_ns)]
         self._write_to_ring(datagrams, now_ns)

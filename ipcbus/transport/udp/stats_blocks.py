@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 INTERVAL_NS = 250_000_000
 """Time between two writes of a stats block."""
+_IDLE_INTERVAL_NS = 1_000_000_000
+"""The same after a write that had nothing new."""
 _NEVER: Final = object()
 _LEAD_NS = timer_grid.lead_ns(INTERVAL_NS)
 
@@ -41,6 +43,8 @@ class _StatsBlock:
         self._record = np.frombuffer(ring.view(offset, dtype.itemsize), dtype, 1)[0:1].reshape(())
         self._shown: dict[str, Any] = dict.fromkeys(dtype.names or (), _NEVER)
         """By field, what was written last: most values do not change, and to write one takes longer."""
+        self._has_news = False
+        """Whether this write has changed a value."""
         self.due_ns = 0
         """When it is to be written again, in ns of the monotonic clock."""
 
@@ -48,19 +52,21 @@ class _StatsBlock:
         """Returns whether it may be written now."""
         return now_ns >= self.due_ns - _LEAD_NS
 
-    def _begin(self, now_ns: int) -> None:
-        self.due_ns = timer_grid.next_ns(now_ns, INTERVAL_NS)
+    def _begin(self) -> None:
+        self._has_news = False
         self._words.store64(self._offset, self._words.load64(self._offset) | 1)
         self._words.fence()
 
-    def _end(self) -> None:
+    def _end(self, now_ns: int) -> None:
         self._words.store64(self._offset, self._words.load64(self._offset) + 1)
+        self.due_ns = timer_grid.next_ns(now_ns, INTERVAL_NS if self._has_news else _IDLE_INTERVAL_NS)
 
     def _write(self, values: Mapping[str, Any]) -> None:
         shown, record = self._shown, self._record
         for name, value in values.items():
             if shown.get(name, value) != value:
                 record[name] = shown[name] = value
+                self._has_news = True
 
 
 class SenderStatsBlock(_StatsBlock):
@@ -102,7 +108,7 @@ class SenderStatsBlock(_StatsBlock):
     def show(self, session_socket: SessionSocket, links: Mapping[str, int], active: bool, now_ns: int) -> None:
         """Writes the stats block; `links` are the counters of the control channels."""
         sender = self._sender
-        self._begin(now_ns)
+        self._begin()
         self._write(sender.snapshot())
         self._write(links)
         self._write(_socket_counters((session_socket,)))
@@ -120,16 +126,18 @@ class SenderStatsBlock(_StatsBlock):
             }
         )
         self._show_clients(sender.clients)
-        self._end()
+        self._end(now_ns)
 
     def _show_clients(self, clients: tuple[Client, ...]) -> None:
         if self._sender.changes != self._changes:
             self._changes = self._sender.changes
             self._assign_lines(clients)
+            self._has_news = True
         for client in clients:
             line = self._lines.get((client.address, client.cookie))
-            if line is not None:
+            if line is not None and self._clients[line]["behind"] != client.behind:
                 self._clients[line]["behind"] = client.behind
+                self._has_news = True
 
     def _assign_lines(self, clients: tuple[Client, ...]) -> None:
         """Gives each client a line, which it keeps; clients beyond the last line are only counted."""
@@ -187,13 +195,13 @@ class ReceiverStatsBlock(_StatsBlock):
     ) -> None:
         """Writes the stats block; `links` are the counters of the control channel."""
         receiver = self._receiver
-        self._begin(now_ns)
+        self._begin()
         self._write({name: getattr(receiver.counts, name) for name in receiver.counts.__dataclass_fields__})
         self._write(_socket_counters(session_sockets))
         self._write(links)
         texts = {"state": receiver.state.name.lower().encode(), "reason": reason.encode(errors="replace")[:512]}
         self._write({"lead": receiver.lead, "missing": receiver.missing, "dgrams_shed": shed, **texts})
-        self._end()
+        self._end(now_ns)
 
 
 def _socket_counters(session_sockets: Iterable[SessionSocket | StreamPort]) -> dict[str, int]:

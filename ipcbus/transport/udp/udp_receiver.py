@@ -62,6 +62,8 @@ class UdpReceiver:
     """Whether datagrams may have been fetched without the protocol."""
     awaits_room = False
     """Whether more is to do when its ring has been read, without a packet; as of the last read or turn."""
+    idle_until_ns = 0
+    """When `turn` is due; 0 if a packet has come since the last turn, or if no timer runs."""
     spare = 0
     """Bytes of room beyond the ring, while no thread reads the ring (`UdpEndpoints.read_for_undriven`)."""
     rest_max = BACKLOG_BYTES
@@ -140,9 +142,9 @@ class UdpReceiver:
         self._topics: set[int] = set()
         self._awaiting_start: dict[int, Callable[[int], object]] = {}
         self._backlog: list[tuple[bytes, int]] = []
-        self._withdrawn, self._probed_ns, self._silence_ns = False, 0, _SILENCE_NS
+        self.is_withdrawn, self._probed_ns, self._silence_ns = False, 0, _SILENCE_NS
         self._longest_packet = _LONGEST_AT_FIRST
-        self._untold = self._room_window = self._backlog_bytes = self._start_deadline_ns = self._idle_until_ns = 0
+        self._untold = self._room_window = self._backlog_bytes = self._start_deadline_ns = 0
         self._position_before = -1
         self.has_left = False
         self.shed = 0
@@ -232,7 +234,7 @@ class UdpReceiver:
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
         """Takes a packet from the network; invalid ones are counted."""
         self._longest_packet = max(self._longest_packet, len(packet))
-        self._idle_until_ns = 0
+        self.idle_until_ns = 0
         kind = packet[1] if len(packet) > DATA_HEADER else -1
         if kind == FRAME and address == self._address and self.reliable_receiver.take_frame(packet, now_ns):
             return
@@ -282,14 +284,13 @@ class UdpReceiver:
             self._stats_block.show(self._session_sockets, links, self.shed, self.reason, now_ns)
         times = (self._link_due_ns, self.reliable_receiver.next_ns, retry_ns, shows_ns)
         following = min((time for time in times if time is not None), default=None)
-        self._idle_until_ns = following or 0
+        self.idle_until_ns = following or 0
         self._direct()
         return following
 
     def needs_turn(self, now_ns: int) -> bool:
         """Returns whether `turn` has anything to do after datagrams were taken."""
-        # Between two turns it is 0 from the first packet on that may have changed when a timer is due.
-        is_idle = now_ns < min(self._idle_until_ns, self._stats_block.due_ns)
+        is_idle = now_ns < min(self.idle_until_ns, self._stats_block.due_ns)
         self.awaits_room = bool(self._backlog) or self._awaits_reading
         if not is_idle or self.awaits_room or 0 < self._room_window <= 4 * self._untold:
             return True
@@ -362,7 +363,7 @@ class UdpReceiver:
 
     def _send_packets(self) -> None:
         if packets := self.reliable_receiver.take():
-            self._idle_until_ns = 0  # what was sent may be sent again earlier than planned
+            self.idle_until_ns = 0  # what was sent may be sent again earlier than planned
             self._session_sockets[0].send([(packet, self._address) for packet in packets])
         if self.reliable_receiver.over and not self._backlog:
             self._channel.writer.close()
@@ -533,17 +534,17 @@ class UdpReceiver:
         """Takes note that the session is not offered any more: it has ended, or its source died; surely with `died`."""
         if died:
             self._silence_ns = 0  # no more packets come, though a registry may offer the session for a while
-        if not self._withdrawn:
-            self._withdrawn, self._idle_until_ns = True, 0
+        if not self.is_withdrawn:
+            self.is_withdrawn, self.idle_until_ns = True, 0
             self.reliable_receiver.ask(time.monotonic_ns())
 
     def owner_lock(self) -> None:
-        """Returns None: no lock shows that a source on another host lives."""
+        """Returns None: no lock of this session shows that a source on another host lives."""
 
     def owner_lives(self) -> bool:
         """Returns whether the source is offered, answers, or has sent what still waits beside the ring."""
         # A source that closes may wait for another receiver, and sends nothing meanwhile unless it is asked.
-        if not self._withdrawn or self._backlog:
+        if not self.is_withdrawn or self._backlog:
             return True
         now_ns, heard_ns = time.monotonic_ns(), self.reliable_receiver.heard_ns
         if now_ns - heard_ns < self._silence_ns // 2:

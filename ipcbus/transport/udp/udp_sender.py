@@ -468,6 +468,10 @@ class UdpSender:
         with self._lock:
             return self._forget_dead(time.monotonic_ns())
 
+    def local_clients(self) -> set[int]:
+        """Returns the ids of the contexts of this host that are clients."""
+        return self._local_contexts.intersection(each.sure_context_id for each in self.reliable_sender.clients)
+
     def _forget_dead(self, now_ns: int) -> int:
         dead = [client for client in self.reliable_sender.clients if self._is_dead(client.sure_context_id)]
         for client in dead:
@@ -559,14 +563,10 @@ class UdpSender:
         if now_ns - max([self._closed_ns, *(each.progress_ns for each in clients)]) > _LINGER_NS:
             return False
         # Counted from the end at the earliest: a receiver that was cut off before may be about to return.
-        silent_until_ns = self._closed_ns + self._return_timeout_ns
+        timeout_ns = self._return_timeout_ns
+        silent_until_ns = self._closed_ns + timeout_ns
         expected = [
-            (
-                each.sure_context_id,
-                each.pid,
-                each.heard_ns,
-                max(silent_until_ns, each.progress_ns + self._return_timeout_ns),
-            )
+            (each.sure_context_id, each.pid, each.heard_ns, max(silent_until_ns, each.progress_ns + timeout_ns))
             for each in clients
         ]
         expected += [(0, 0, 0, each.heard_ns + _SILENT_NS) for each in self.reliable_sender.newcomers]

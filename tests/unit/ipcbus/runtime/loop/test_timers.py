@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,10 +14,11 @@ from ipcbus.config import ContextOptions
 from ipcbus.resolution.local import object_names
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.loop.timers import SECOND_NS, Timers
+from ringbuf import liveness, segment
 from ringbuf.doorbell import NEWS, Doorbell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 MS_NS = 1_000_000
 
@@ -39,6 +41,8 @@ class Context:
     """What the timers of a context look after."""
 
     def __init__(self, domain: str) -> None:
+        self.name = f"ipcbus.{domain}.l"
+        self.held, self.looked_at = segment.create(self.name, 4096), segment.open_fd(self.name, write=False)
         self.sources = [Source("full"), Source("other")]
         self.served: set[str] = set()
         self.again_ns: int | None = None
@@ -51,7 +55,9 @@ class Context:
         self.sending.control_channels.turn.return_value = self.receiving.channels.turn.return_value = FOREVER_NS
         self.sending.reclaim.return_value = 0
         self.sending.control_channels.changes = 0
-        self.sending.sessions.return_value = []
+        self.sending.sessions.return_value = self.sending.local_clients.return_value = []
+        self.receiving.sessions.return_value = []
+        self.sending.receiver_locks.side_effect = lambda: [(self.looked_at, 0)]  # nobody holds it
         self.sending.pending_wakeups = SimpleNamespace(take_ready=lambda now_ns: (self.served, self.again_ns))
         self.network = Mock()
         self.network.steps.return_value = []
@@ -70,6 +76,11 @@ class Context:
     def run(self, now_ns: int) -> int:
         return self.timers.run_timers(now_ns)
 
+    def close(self) -> None:
+        os.close(self.held)
+        os.close(self.looked_at)
+        segment.remove(self.name)
+
     def take(self) -> list[list[str]]:
         got = [source.got for source in self.sources]
         for source in self.sources:
@@ -78,8 +89,10 @@ class Context:
 
 
 @pytest.fixture
-def context(domain: str) -> Context:
-    return Context(domain)
+def context(domain: str) -> Iterator[Context]:
+    made = Context(domain)
+    yield made
+    made.close()
 
 
 def test_each_task_runs_on_the_grid_of_its_interval(context: Context) -> None:
@@ -188,18 +201,55 @@ def test_a_change_of_a_registry_has_the_registries_read_at_once(context: Context
 
 
 def test_while_only_the_liveness_check_is_due_a_look_at_locks_stands_for_it(context: Context) -> None:
-    receiving = Mock()
-    receiving.datagram_source.owner_lock.return_value = (0, 1)
-    context.receiving.sessions.return_value = [receiving]
-    context.sending.receiver_locks.side_effect = lambda: [(0, 2)]
     due_ns = context.run(1500 * MS_NS)
     found = context.timers.lives(due_ns)
     assert found is not None
     assert (due_ns, found.every_ns, found.until_ns) == (1800 * MS_NS, 300 * MS_NS, 2000 * MS_NS)
+    assert not found.locks.all_held()
     assert context.timers.lives(due_ns - 1) is None
-    receiving.datagram_source.owner_lock.return_value = None  # of another host
+    context.sending.local_clients.return_value = [7]
+    context.network.peers.owner_lock.return_value = None  # its registry is not known
     assert context.timers.lives(due_ns) is None
+    context.sending.local_clients.return_value = []
     assert context.timers.lives(context.run(1950 * MS_NS)) is None  # all tasks are due at 2 s
+
+
+def _liveness_runs(context: Context) -> tuple[int, int, int]:
+    counted = (context.sending.reclaim, context.receiving.check, context.sending.control_channels.check)
+    assert len({each.call_count for each in counted}) == 1
+    return counted[0].call_count, context.receiving.scan.call_count, context.receiving.check_losses.call_count
+
+
+def test_dead_peers_are_looked_for_once_a_second_and_as_soon_as_one_does_not_hold_its_lock(context: Context) -> None:
+    assert liveness.take(context.held, 0)
+    context.run(1_010 * MS_NS)
+    assert _liveness_runs(context) == (1, 1, 1)
+    assert context.run(1_200 * MS_NS) == 1_500 * MS_NS
+    assert _liveness_runs(context) == (1, 1, 2)  # all live
+    context.run(1_500 * MS_NS)  # beside another task nothing is saved
+    assert _liveness_runs(context) == (2, 2, 3)
+    context.run(1_800 * MS_NS)
+    context.run(2_000 * MS_NS)
+    assert _liveness_runs(context) == (2, 3, 5)
+    liveness.release(context.held, 0)
+    context.run(2_100 * MS_NS)
+    assert _liveness_runs(context) == (3, 3, 6)
+    context.run(2_400 * MS_NS)  # it is still to be let go
+    assert _liveness_runs(context) == (4, 3, 7)
+
+
+def test_dead_peers_are_looked_for_once_a_second_though_all_locks_are_held(context: Context) -> None:
+    assert liveness.take(context.held, 0)
+    ran_ns = 0
+    for now_ms in range(10_200, 40_000, 300):  # the other tasks run between these times
+        before = _liveness_runs(context)[0]
+        context.run(now_ms * MS_NS)
+        if _liveness_runs(context)[0] > before:
+            assert ran_ns == 0 or now_ms * MS_NS - ran_ns <= 1_200 * MS_NS
+            ran_ns = now_ms * MS_NS
+        for beside_ms in (now_ms + 50, now_ms + 200):
+            context.run(beside_ms * MS_NS)
+    assert ran_ns
 
 
 def test_an_announcement_rings_each_other_context_of_the_domain(domain: str, context: Context) -> None:

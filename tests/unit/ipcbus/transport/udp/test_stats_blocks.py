@@ -98,13 +98,27 @@ def test_counters_and_values_of_the_moment() -> None:
 def test_it_is_due_on_a_grid_that_all_sessions_share() -> None:
     found = Shown()
     early_ns = INTERVAL_NS - lead_ns(INTERVAL_NS)
-    for now_ns in (7, early_ns - 1):
+    for number, now_ns in enumerate((7, early_ns - 1)):
+        found.join(number)
         found.show(now_ns)
         assert found.board.due_ns == INTERVAL_NS
         assert (found.board.is_due(early_ns - 1), found.board.is_due(early_ns)) == (False, True)
-    for now_ns in (early_ns, INTERVAL_NS):
+    for number, now_ns in enumerate((early_ns, INTERVAL_NS)):
+        found.join(2 + number)
         found.show(now_ns)
         assert found.board.due_ns == 2 * INTERVAL_NS
+
+
+def test_one_that_had_nothing_new_is_due_once_a_second() -> None:
+    found = Shown()
+    found.show(7)
+    assert found.board.due_ns == INTERVAL_NS  # all is new
+    for now_ns in (INTERVAL_NS, 2 * INTERVAL_NS):
+        found.show(now_ns)
+        assert found.board.due_ns == 4 * INTERVAL_NS
+    found.join(0)
+    found.show(4 * INTERVAL_NS)
+    assert found.board.due_ns == 5 * INTERVAL_NS
 
 
 def test_clients_keep_their_lines() -> None:
