@@ -257,7 +257,7 @@ def send_bursts(station: Station) -> Figures:
 
 
 def idle(station: Station) -> Figures:
-    """Processor time of a parked receiver, in per cent of the time that passes; with `answers`, it has a source, too."""
+    """Processor time of a parked receiver, in per cent; with `answers`, of one that has a source."""
     with ipcbus.Context({"context": PEND}, domain=station.domain) as context:
         context.receiver(TOPIC, print)
         if station.options.get("answers"):
