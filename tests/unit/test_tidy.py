@@ -50,8 +50,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
         "ipcbus/shares/share_queue.py ipcbus/shares/share_member.py ipcbus/wire/share_messages.py"
     ),
     "conformance/test_shares.py": (
-        "ipcbus/runtime/receiving/receptions.py ipcbus/runtime/receiving/share_reception.py "
-        "ipcbus/runtime/sending/shared_sources.py"
+        "ipcbus/runtime/receiving/receptions.py ipcbus/runtime/receiving/share_reception.py"
     ),
     "unit/ipcbus/reliability/test_stream.py": (
         "ipcbus/reliability/stream_receiver.py ipcbus/reliability/stream_sender.py"

@@ -333,11 +333,9 @@ class EventLoop(DriverLock):
         if self.network_is_busy:
             early_s = (self._work.early_ns - now) / 1e9
             return self._rests.network(self.pump, seconds, early_s, self._network_fd, self._work.first_fetch())
-        if not self._fenced:
-            self._lives = None
-        elif self._lives is None:
+        if self._fenced and self._lives is None:
             self._lives = self._work.lives(self._next_timer_ns)
-        return self._rests.rings(self.pump, now, seconds, self._lives)
+        return self._rests.rings(self.pump, now, seconds, self._lives if self._fenced else None)
 
     def _run_split_turn(self) -> None:
         """Does the work of a split context's own thread, which reads no ring."""
@@ -420,7 +418,8 @@ class EventLoop(DriverLock):
 
     def _housekeeping(self, now: int) -> None:
         if now >= min(self._due(), self._work.early_ns):
-            self.pump.unwant(HURRIED)
+            if not self._work.tasks_left:  # else what hurries may be a task that has been run before
+                self.pump.unwant(HURRIED)
             self._next_timer_ns = self._work.run_timers(now)
             self._lives = None
             self._set_timer(now)

@@ -56,6 +56,10 @@ class LoopTasks(Protocol):
     def run_timers(self, now_ns: int) -> int:
         """Runs the tasks that are due, or some until a message comes; returns when the next one is due, in ns."""
 
+    @property
+    def tasks_left(self) -> bool:
+        """Whether the last `run_timers` has left tasks: the next one runs only these."""
+
     def lives(self, due_ns: int) -> Lives | None:
         """Returns what stands for the timers at `due_ns` while the context sleeps; None if they have to run then."""
 

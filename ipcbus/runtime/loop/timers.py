@@ -141,6 +141,11 @@ class Timers:
         """Wakes asyncio tasks whose messages have come."""
         self._waiters.delivered()
 
+    @property
+    def tasks_left(self) -> bool:
+        """Whether the last `run_timers` has left tasks: the next one runs only these."""
+        return bool(self._steps)
+
     def run_timers(self, now_ns: int) -> int:
         """Runs the tasks that are due, or as many of them as there is time for until a message comes, at least one.
 

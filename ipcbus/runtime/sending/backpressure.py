@@ -156,7 +156,9 @@ class Backpressure:
         with self._free:
             self._waiting += 1
             try:
-                self._free.wait((DRIVEN_WAIT_NS if driven else WAIT_NS) / 1e9)
+                # Looked at again: what has been released since its look would not wake it.
+                if self._session.held or self._session.batch.gate:
+                    self._free.wait((DRIVEN_WAIT_NS if driven else WAIT_NS) / 1e9)
             finally:
                 self._waiting -= 1
 

@@ -360,6 +360,10 @@ class SharedSources:
         shared.holds = True
         shared.session.held.add(shared.number)
         shared.source._hold(True)
+        if not shared.is_full():
+            # Members have acknowledged since: the thread that took that may not have seen that sends wait.
+            shared.due_ns = 0
+            self._hurry()
 
     def _assign_now(self, shared: _Shared, now_ns: int) -> int:
         """Assigns what was published in the thread that has sent it; returns when the driver has to go on."""

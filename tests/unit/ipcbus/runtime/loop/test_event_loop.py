@@ -32,6 +32,7 @@ class Work:
     def __init__(self) -> None:
         self.every_ns = SECOND_NS
         self.early_ns = FOREVER_NS
+        self.tasks_left = False
         self.timers_ran = threading.Semaphore(0)
         self.news_came = threading.Event()
         self.told = 0
@@ -127,6 +128,21 @@ def test_the_own_thread_looks_at_locks_instead_of_running_timers(
     event_loop.rouse()
     os.close(looking)
     segment.remove(name)
+
+
+def test_what_hurries_while_tasks_are_left_has_them_all_run_again(event_loop: EventLoop, work: Work) -> None:
+    with event_loop.driver_lock():
+        work.every_ns, work.tasks_left = -SECOND_NS, True
+        event_loop.poll()  # a message comes, so tasks are left
+        work.every_ns = 3600 * SECOND_NS
+        event_loop.hurry()  # for a task of those that have been run already
+        event_loop.poll()
+        work.tasks_left = False
+        runs = work.timers_ran._value
+        event_loop.poll()
+        assert work.timers_ran._value == runs + 1
+        event_loop.poll()
+        assert work.timers_ran._value == runs + 1
 
 
 def test_packets_are_input(event_loop: EventLoop, work: Work) -> None:
