@@ -135,6 +135,7 @@ BESIDE: Final = "jobs by multiprocessing.Queue"
 MAKERS: Final[dict[str, Maker]] = {
     OWN: (give, work, lambda: {"transport": "lbtipc"}),
     "a share, LBT-SMX": (give, work, lambda: {"transport": "lbtsmx"}),
+    "a share, LBT-TCP": (give, work, lambda: {"transport": "lbttcp"}),
     "jobs by ipcbus.Queue": (put_objects, get_objects, lambda: {"queue": ipcbus.Queue(10_000)}),
     BESIDE: (put_objects, get_objects, lambda: {"queue": _spawned_queue()}),
 }

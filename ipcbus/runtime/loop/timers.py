@@ -222,6 +222,7 @@ class Timers:
         look_in = self._sending_sessions.evict_due()
         if self._notify_soon or now_ns >= self._wakeups_due_ns:
             self._notify_soon = False
+            self._locks = None  # a receiver may have joined
             self._receiving_sessions.refresh()
             self._notify_sources(now_ns)
             self._event_loop.notify()

@@ -238,6 +238,18 @@ def test_dead_peers_are_looked_for_once_a_second_and_as_soon_as_one_does_not_hol
     assert _liveness_runs(context) == (4, 3, 7)
 
 
+def test_the_lock_of_a_receiver_that_has_just_joined_is_looked_at(context: Context) -> None:
+    context.sending.receiver_locks.side_effect = list
+    context.run(1_010 * MS_NS)
+    context.run(1_200 * MS_NS)
+    assert _liveness_runs(context)[0] == 1
+    context.sending.receiver_locks.side_effect = lambda: [(context.looked_at, 0)]
+    context.timers.peers_changed()
+    context.run(1_300 * MS_NS)
+    context.run(1_800 * MS_NS)  # the newcomer has died
+    assert _liveness_runs(context)[0] == 2
+
+
 def test_dead_peers_are_looked_for_once_a_second_though_all_locks_are_held(context: Context) -> None:
     assert liveness.take(context.held, 0)
     ran_ns = 0
