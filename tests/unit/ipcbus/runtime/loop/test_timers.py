@@ -240,13 +240,13 @@ def test_dead_peers_are_looked_for_once_a_second_and_as_soon_as_one_does_not_hol
 
 def test_the_lock_of_a_receiver_that_has_just_joined_is_looked_at(context: Context) -> None:
     context.sending.receiver_locks.side_effect = list
-    context.run(1_010 * MS_NS)
-    context.run(1_200 * MS_NS)
+    for now_ms in (1_510, 1_800, 2_000, 2_100):
+        context.run(now_ms * MS_NS)
     assert _liveness_runs(context)[0] == 1
     context.sending.receiver_locks.side_effect = lambda: [(context.looked_at, 0)]
     context.timers.peers_changed()
-    context.run(1_300 * MS_NS)
-    context.run(1_800 * MS_NS)  # the newcomer has died
+    context.run(2_200 * MS_NS)
+    context.run(2_400 * MS_NS)  # the newcomer has died
     assert _liveness_runs(context)[0] == 2
 
 
