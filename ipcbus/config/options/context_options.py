@@ -28,7 +28,9 @@ class ContextOptions(
         choices=("embedded", "sequential"),
         meaning="sequential: although operational_mode is embedded, the context's thread does not read the rings of "
         "LBT-IPC and LBT-SMX; a thread of the application reads them and calls the receivers' callbacks in "
-        "process_events. Ultra Messaging has this for LBT-IPC only (lbm_context_process_lbtipc_messages).",
+        "process_events. There the sources get what receivers ask for, too: late join, members of shares, and "
+        "acknowledgements of guaranteed delivery; so a process that only sends has to call it as well. Ultra Messaging "
+        "has this for LBT-IPC only (lbm_context_process_lbtipc_messages).",
     )
     context_name = Option(
         default="",
