@@ -440,6 +440,9 @@ class Context:
             with event_loop.drive_alone():
                 event_loop.drive(int(min(seconds, 0.01) * 1e9), once=True)
                 event_loop.rearm()
+        elif event_loop.split and event_loop.may_help():
+            event_loop.help()  # no other thread hears what receivers ask the sources for
+            event_loop.wait_changed(min(seconds, 0.01))
         else:
             event_loop.wait_changed(seconds)
 

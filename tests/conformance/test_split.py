@@ -18,6 +18,7 @@ from tests.kit.payload import body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ipcbus import Context, Message, SourceEvent
     from tests.kit.bus import Bus
@@ -231,6 +232,20 @@ def test_room_is_told_while_nobody_processes(bus: Bus) -> None:
 
 
 @one_transport
+@pytest.mark.parametrize("of", ["share", "guaranteed delivery"])
+def test_a_wait_for_receivers_lets_members_of_shares_and_named_receivers_join(
+    bus: Bus, of: str, tmp_path: Path
+) -> None:
+    sends = {"guaranteed delivery": {"gmd_name": "s", "delivery_mode": "all", "ipc_gmd_directory": str(tmp_path / "s")}}
+    takes = {
+        "share": {"share": "workers"},
+        "guaranteed delivery": {"gmd_name": "r", "ipc_gmd_directory": str(tmp_path / "r")},
+    }
+    source = bus.source("t", bus.context("sending"), **sends.get(of, {}))
+    bus.context("receiving", mode="embedded").receiver("t", Heard(), **takes[of])
+    source.wait_for_receivers(1, GIVE_UP_S)  # nothing else drives the context of the source
+
+
 def test_two_threads_that_process_take_turns(bus: Bus) -> None:
     heard = Heard()
     context = bus.context("receiving")
