@@ -37,8 +37,8 @@ class Diary:
         self.receiver = make(topic, self._message, source_notification=self._notification, **options)
 
     def _notification(self, notification: SourceNotification) -> None:
-        self.told.append(notification)
         self.got.setdefault(notification.source, []).append(notification.type.name)
+        self.told.append(notification)  # last: tests wait for it in another thread
 
     def _message(self, message: Message) -> None:
         self.got.setdefault(message.source, []).append(message.type.name)
