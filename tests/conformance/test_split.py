@@ -246,6 +246,7 @@ def test_a_wait_for_receivers_lets_members_of_shares_and_named_receivers_join(
     source.wait_for_receivers(1, GIVE_UP_S)  # nothing else drives the context of the source
 
 
+@one_transport
 def test_two_threads_that_process_take_turns(bus: Bus) -> None:
     heard = Heard()
     context = bus.context("receiving")
