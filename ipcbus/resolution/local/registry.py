@@ -257,7 +257,7 @@ class PeerRegistry:
 
     def alive(self) -> bool:
         """Returns whether the owner still holds its lock."""
-        return liveness.held_by_other(self.fd, OWNER_BYTE)
+        return liveness.held_by_other(*self.owner_lock())
 
     def owner_lock(self) -> tuple[int, int]:
         """Returns the descriptor and the byte of the lock that the owner holds while it lives."""

@@ -77,6 +77,7 @@ class Timers:
         self._steps: deque[Callable[[int], None]] = deque()
         """What is still to be done in this round of the timers: a message that comes meanwhile is delivered first."""
         self._locks: HeldLocks | None = None
+        """The locks of the peers; None where they have to be found again."""
         self._liveness_run_ns = 0
         """When the tasks of `_LIVENESS` ran last."""
         self._serve_ns = self._losses_ns = FOREVER_NS
@@ -186,29 +187,28 @@ class Timers:
     def _plan(self, now_ns: int) -> None:
         """Fills `_steps` with what is due, or may come early beside it."""
         due = [task for task, at_ns in self._next.items() if now_ns >= at_ns - self._lead[task]]
-        tasks = due if self._needs_run(due, now_ns) else []
-        self._steps.extend([functools.partial(self._run_task, task) for task in tasks])
-        self._steps += (functools.partial(self._turn_network, bool(due)), self._serve, self._check_losses)
-
-    def _needs_run(self, due: Sequence[str], now_ns: int) -> bool:
-        """Returns whether tasks that are due have to run; else they are due again an interval later."""
-        if not due or not set(due).issubset(_LIVENESS):
-            is_needed = True
-        else:
-            is_needed = now_ns - self._liveness_run_ns >= _RUN_AT_LEAST_NS or not self._peers_live()
-        if not is_needed:
+        early = bool(due)
+        if self._locks_suffice(due, now_ns):
             self._next |= {task: timer_grid.next_ns(now_ns, self._every[task]) for task in due}
+            due = []
         elif due:
             self._locks = None
             if set(due).issuperset(_LIVENESS):
                 self._liveness_run_ns = now_ns
-        return is_needed
+        self._steps.extend([functools.partial(self._run_task, task) for task in due])
+        self._steps += (functools.partial(self._turn_network, early), self._serve, self._check_losses)
 
-    def _peers_live(self) -> bool:
-        """Returns whether all peers hold the locks that they had when the tasks of `_LIVENESS` ran last."""
-        if self._locks is None:
-            self._locks = peer_locks(self._sending_sessions, self._receiving_sessions, self._network.peers)
-        return self._locks is not None and self._locks.all_held()
+    def _locks_suffice(self, due: Sequence[str], now_ns: int) -> bool:
+        """Returns whether a look at the locks of the peers, which all are held, stands for the tasks that are due."""
+        ran_lately = now_ns - self._liveness_run_ns < _RUN_AT_LEAST_NS
+        if not (due and ran_lately and set(due).issubset(_LIVENESS)):
+            return False
+        locks = self._locks or self._find_locks()
+        return locks is not None and locks.all_held()
+
+    def _find_locks(self) -> HeldLocks | None:
+        self._locks = peer_locks(self._sending_sessions, self._receiving_sessions, self._network.peers)
+        return self._locks
 
     def _run_task(self, task: str, now_ns: int) -> None:
         self._next[task] = timer_grid.next_ns(now_ns, self._every[task])
@@ -249,7 +249,7 @@ class Timers:
         """Returns the locks of all peers if only `_LIVENESS` is due then; None if a peer cannot be judged by a lock."""
         if due_ns != self._liveness_ns or self._besides_ns <= due_ns:
             return None
-        locks = self._locks = peer_locks(self._sending_sessions, self._receiving_sessions, self._network.peers)
+        locks = self._find_locks()
         return None if locks is None else Lives(locks, self._every[_LIVENESS[0]], self._besides_ns)
 
     def look(self) -> None:
