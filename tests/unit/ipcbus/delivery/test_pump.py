@@ -412,8 +412,8 @@ def test_a_wait_spins_instead_of_a_sleep_after_a_short_one(
     def turn(pump: Pump) -> None:
         waking = threading.Timer(0.001, wake)
         waking.start()
-        while pump.turn(None) != 1:  # else Python has a turn first
-            pass
+        while pump.turn(None) != 1:  # else Python has a turn first, as once a slice after a sleep
+            pump.set_timer(FOREVER_NS)
         waking.join()
 
     spun = 0
