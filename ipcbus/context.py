@@ -160,7 +160,8 @@ class Context:
         """Makes what answers requests, and connects it and the requests with the parts of the context."""
         receiving, loop = self._receiving_sessions, self._event_loop
         self._sending_sessions.requests.attach(receiving.notifier.count, self._waiters)
-        ways = ResponseSessions(self.domain, receiving, receiving.channels, self._config.values("receiver", ""))
+        options, has_ended = self._config.values("receiver", ""), self._network.peers.has_ended
+        ways = ResponseSessions(self.domain, receiving, receiving.channels, options, has_ended)
         responses = Responses(
             self.domain,
             loop,

@@ -310,6 +310,25 @@ def test_a_message_answered_after_its_receiver_closed(bus: Bus) -> None:
 
 
 @on_all
+@one_mode
+def test_a_response_to_a_context_that_has_closed_is_refused(bus: Bus) -> None:
+    """On one host that is known; over UDP its session would be joined, and end after its activity timeout."""
+    came: list[Message] = []
+    bus.receiver("t", came.append, bus.context("answering"))
+    asking = bus.context("asking")
+    source = bus.source("t", asking)
+    bus.joined(source)
+    source.requests(b"x", lambda _: None)
+    bus.until(lambda: MessageType.REQUEST in [each.type for each in came], "the request")
+    asking.close()
+    bus.until(lambda: came[-1].type is MessageType.EOS, "the end of the session")
+    request = next(each for each in came if each.type is MessageType.REQUEST)
+    for _ in range(2):
+        with pytest.raises(ipcbus.SessionGone, match="has ended; no response can reach it"):
+            request.respond(b"too late")
+
+
+@on_all
 def test_in_asyncio(bus: Bus) -> None:
     context = bus.context("both")
     bus.receiver("t", echo, context)

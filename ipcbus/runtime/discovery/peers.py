@@ -147,6 +147,10 @@ class Peers:
         peer = self._peers.get(object_names.registry(self._domain, context_id))
         return None if peer is None else peer.registry.alive()
 
+    def has_ended(self, context_id: int) -> bool:
+        """Returns whether a context of this host was closed, or has died. For the driver only."""
+        return context_id in self._ended_contexts or self.lives(context_id) is False
+
     def owner_lock(self, context_id: int) -> tuple[int, int] | None:
         """Returns the lock that a context of this host holds while it lives; None where its registry is not known."""
         peer = self._peers.get(object_names.registry(self._domain, context_id))

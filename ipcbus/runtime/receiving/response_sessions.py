@@ -75,8 +75,25 @@ class Channels(Protocol):
 class ResponseSessions:
     """The ways to the asking contexts (responses.ResponseChannels). Runs on the driver."""
 
-    def __init__(self, domain: str, joined: JoinedSessions, channels: Channels, options: ReceiverOptions) -> None:
+    def __init__(
+        self,
+        domain: str,
+        joined: JoinedSessions,
+        channels: Channels,
+        options: ReceiverOptions,
+        has_ended: Callable[[int], bool],
+    ) -> None:
+        """Begins without ways.
+
+        Args:
+            domain: the bus domain.
+            joined: the joined sessions of the context.
+            channels: the control channels to their sources.
+            options: the options of receivers.
+            has_ended: returns whether a context, by its id, is known to have ended on this host.
+        """
         self._domain, self._joined, self._channels, self._options = domain, joined, channels, options
+        self._has_ended = has_ended
 
     @property
     def lost(self) -> int:
@@ -128,7 +145,7 @@ class ResponseSessions:
         try:
             registry = PeerRegistry(object_names.registry(self._domain, address.context_id))
         except (RingError, OSError) as error:
-            if not address.host:
+            if not address.host or self._has_ended(address.context_id):
                 raise gone(address) from error
             return self._join_elsewhere(address)
         try:

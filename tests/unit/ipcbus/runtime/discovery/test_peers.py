@@ -64,11 +64,13 @@ def test_a_receiver_changes_nothing_that_is_offered(domain: str) -> None:
 def test_a_context_lives_until_its_registry_is_gone(domain: str) -> None:
     registry = Registry(domain, 7, "", "1.2", hidden=False, group="")
     peers = Peers(domain, cast("TopicResolution", Network()))
-    assert peers.lives(7) is None  # not looked for yet
+    assert (peers.lives(7), peers.has_ended(7)) == (None, False)  # not looked for yet
     peers.scan()
+    peers.refresh()
     assert (peers.lives(7), peers.lives(8)) == (True, None)
+    assert (peers.has_ended(7), peers.has_ended(8)) == (False, False)
     registry.close()
-    assert peers.lives(7) is False
+    assert (peers.lives(7), peers.has_ended(7)) == (False, True)
     peers.scan()
-    assert peers.lives(7) is None
+    assert (peers.lives(7), peers.has_ended(7)) == (None, True)
     peers.forget_all()
