@@ -26,7 +26,11 @@ pytestmark = pytest.mark.spark
 
 TOPICS = {
     "lapped": {"transport": "lbtipc", "transport_lbtipc_behavior": "source_paced"},
-    "late": {"transport": "lbtru", "transport_lbtru_transmission_window_size": 100_000},
+    "late": {
+        "transport": "lbtru",
+        "transport_lbtru_transmission_window_size": 100_000,
+        "transport_lbtru_client_activity_timeout": 2000,
+    },
     "paced": {"transport": "lbtsmx"},
 }
 OPTIONS = {"transport_lbtru_data_rate_limit": 1_000_000_000}

@@ -368,7 +368,7 @@ class SharedSources:
     def _assign_now(self, shared: _Shared, now_ns: int) -> int:
         """Assigns what was published in the thread that has sent it; returns when the driver has to go on."""
         send = self._send_alone.get(shared.session)
-        if send is None or not self._section.enter_soon():
+        if send is None or shared.session.plan.over_udp or not self._section.enter_soon():
             return 0
         try:
             self._take_published(shared, now_ns)

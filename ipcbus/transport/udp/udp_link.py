@@ -76,13 +76,9 @@ class UdpLink:
             return is_taken
 
     def put_alone(self, frame: bytes, waiting: Sized) -> bool:
-        """Sends a frame at once unless others wait, as in `FrameLink`."""
-        with self._lock:
-            if waiting or not self.window.put(frame):
-                return False
-            self._unsent = False
-            self._flush()
-            return True
+        """Returns False: the thread that drives the context sends."""
+        del frame, waiting
+        return False
 
     def push(self) -> None:
         """Sends the frames that were put, as in `FrameLink`."""
