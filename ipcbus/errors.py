@@ -58,9 +58,9 @@ class WouldBlock(IpcBusError):
     """A send found no room in the ring and may not wait, because of ``block=False`` or because it is in a callback.
 
     The message was not sent and took no sequence number. Cure: send it again after the source's ``WAKEUP``
-    event, let the slowest receiver catch up, or make the transmission window larger. The event never comes before
-    this exception is gone, so that a flag set in the ``except`` block is never set too late. For an exception that the
-    application keeps, the event comes after 100 ms. Wait for the event after the ``except`` block, not inside.
+    event, let the slowest receiver catch up, or make the transmission window larger. The event comes when this
+    exception is gone, so that a flag that the ``except`` block clears is never cleared too late; an exception that the
+    application keeps counts as gone after 100 ms. Wait for the event after the ``except`` block, not inside.
     """
 
 
@@ -81,9 +81,9 @@ class QueueClosed(ClosedError, ValueError):
 class MessageTooLarge(IpcBusError):
     """A message or reservation is longer than its transport session can carry, or its headers are too long.
 
-    Or an item is longer than its ``Queue`` takes. Cure: make the source with a larger ``message_max``, or the queue
+    A ``Queue`` raises it for an item that is longer than the queue takes. Cure: make the source with a larger ``message_max``, or the queue
     with a larger ``max_bytes``, as the text says, send the message in parts, or use a transport that sends fragments.
-    Large values belong into the message, not into its headers.
+    Put large values into the message, not into its headers.
     """
 
 
@@ -118,7 +118,7 @@ class TransportError(IpcBusError):
 
 
 class SharedMemoryFull(TransportError):
-    """/dev/shm has no room for a shared object; no byte of it was used yet.
+    """/dev/shm has no room for a shared object, which was not made.
 
     Cure: the text gives the bytes that are needed and free. Make the transmission window smaller, give the container
     more shared memory (``--shm-size``), or remove the objects of dead processes: ``ipcbus doctor --reclaim``.
@@ -187,8 +187,8 @@ class GmdAreaFull(GmdError):
 class GmdAreaDamaged(GmdError):
     """The files of a GMD area contradict their checksums in more than the unfinished last record.
 
-    Cure: the text names file and offset; restore the directory, or start with an empty directory and send the
-    messages again.
+    Cure: the text names file and offset. ``ipcbus gmd repair`` keeps the good records and names the messages that are
+    missing. Or restore the directory, or start with an empty directory and send the messages again.
     """
 
 
