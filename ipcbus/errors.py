@@ -81,8 +81,9 @@ class QueueClosed(ClosedError, ValueError):
 class MessageTooLarge(IpcBusError):
     """A message or reservation is longer than its transport session can carry, or its headers are too long.
 
-    A ``Queue`` raises it for an item that is longer than the queue takes. Cure: make the source with a larger ``message_max``, or the queue
-    with a larger ``max_bytes``, as the text says, send the message in parts, or use a transport that sends fragments.
+    A ``Queue`` raises it for an item that is longer than the queue takes. Cure: make the source with a larger
+    ``message_max``, or the queue with a larger ``max_bytes``, as the text says, send the message in parts, or use a
+    transport that sends fragments.
     Put large values into the message, not into its headers.
     """
 
