@@ -56,7 +56,11 @@ class Request:
         """Use `Source.requests` instead."""
 
     def close(self) -> None:
-        """Ends the request: responses that come later are counted and dropped. Closing twice does nothing."""
+        """Ends the request: responses that come later are counted and dropped. Closing twice does nothing.
+
+        In another thread than the one that drives the context this does not wait for `on_response`: a call of it that
+        has begun, or is about to begin, may still run.
+        """
 
     def __enter__(self) -> Self:
         """Returns the request; the end of the block closes it."""

@@ -45,7 +45,11 @@ cdef class Request:
         begin(self, requests, source, on_response, on_end)
 
     def close(self):
-        """Ends the request: responses that come later are counted and dropped. Closing twice does nothing."""
+        """Ends the request: responses that come later are counted and dropped. Closing twice does nothing.
+
+        In another thread than the one that drives the context this does not wait for `on_response`: a call of it that
+        has begun, or is about to begin, may still run.
+        """
         if self._sent and self._on_end is None and self._on_response is not None:
             # No thread waits for its end.
             if self.requests.pending.end(self._number):
