@@ -27,8 +27,9 @@ _HEAD: Final = """\
 
 # Options
 
-All options of ipcbus, by scope. Names and units are those of Ultra Messaging. The meaning says where a default or a
-meaning differs, and which options are additions. [How to configure](../how-to/configure.md) shows how to set them.
+All options of ipcbus, by scope. Names and units are those of Ultra Messaging, for guaranteed delivery those of
+SmartSockets. The meaning says where a default or a meaning differs, and which
+options are additions. [How to configure](../how-to/configure.md) shows how to set them.
 """
 
 
@@ -154,7 +155,7 @@ def _foreign() -> str:
     count = sum(len(names) for names in WITHOUT_EFFECT.values())
     return (
         "## Options without an effect\n\n"
-        f"A flat file of Ultra Messaging may contain {count} more options (TCP, stores, queuing, "
+        f"A flat file of Ultra Messaging may contain {count} more options (of stores, queuing, "
         "monitoring and so on)\nthat have no effect in ipcbus. A context that reads them logs one warning, and "
         "`ipcbus config check FILE` lists them by line.\n"
     )

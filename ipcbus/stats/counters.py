@@ -283,7 +283,7 @@ COUNTERS: Final = (
         "numbers",
         "Sequence numbers sent between two runs of the recorder; its log reports them as losses.",
     ),
-    _row(RECORDER, "next_offset", "offset, now", "Offset of the next message in its log."),
+    _row(RECORDER, "next_offset", "offset, now", "Offset of the next row in its log."),
     _row(RECORDER, "buffered_bytes", "bytes, now", "Bytes that the recorder has received and not written yet."),
     _row(RECORDER, "buffer_bytes", "bytes, now", "Size of the buffer for these bytes."),
     _row(RECORDER, "behind_ns", "ns, now", "Age of the oldest message that the recorder has not written yet.", ""),

@@ -68,7 +68,11 @@ _SOCKET: Final = (
     ),
     _own("socket_send_too_large", "packets", "Packets that are too long for UDP; lost."),
     _own("socket_dgrams_truncated", "packets", "Received packets that were too long for the receive buffer."),
-    _own("socket_dgrams_lost", "packets", "Packets dropped for a test, as a *_LOSS_RATE asks for."),
+    _own(
+        "socket_dgrams_lost",
+        "packets",
+        "Packets dropped for a test, because a variable such as LBTRU_LOSS_RATE is set.",
+    ),
     _own("socket_dgrams_overrun", "packets", "Packets that the kernel dropped because the receive buffer was full."),
     _own(
         "socket_tls_failed",

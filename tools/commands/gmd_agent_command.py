@@ -146,10 +146,11 @@ def agent_command(context: click.Context, directory: str | None, once: bool, as_
 @json_option
 @click.pass_context
 def resend_command(context: click.Context, area: str, seconds: float | None, as_json: bool) -> None:
-    """Sends the failed messages of AREA again, whose sender is gone, and waits until they are acknowledged.
+    """Sends the failed messages of AREA, whose sender is gone, again, and waits until they are acknowledged.
 
     What is not acknowledged in the end stays pending, without a failure, for the sender or the agent. With --seconds 0
-    the command does not wait. The exit code is 1 when messages have failed again. A sender that runs calls gmd_resend.
+    the command does not wait. The exit code is 1 when messages have failed again. While the sender runs, call
+    gmd_resend in its program.
 
     \b
     Examples:
@@ -189,7 +190,7 @@ def forget_command(area: str, receiver: str, as_json: bool) -> None:
     """Takes RECEIVER, a gmd_name, off the receivers that AREA expects; the area's sender must be gone.
 
     Messages that only this receiver was to acknowledge go to the other receivers, or wait for the first one that
-    registers. A receiver of this name that runs registers again. A sender that runs calls gmd_forget.
+    registers. A receiver of this name that runs registers again. While the sender runs, call gmd_forget in its program.
 
     \b
     Examples:

@@ -47,7 +47,10 @@ MAX_RATE = 10_000_000
 @click.option("--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
 @click.option("--interval", type=Seconds(), default=0, help="Wait SECONDS between two messages.")
 @click.option(
-    "--rate", metavar="N", type=click.IntRange(1, MAX_RATE), help="Send N messages a second, evenly, on the average."
+    "--rate",
+    metavar="N",
+    type=click.IntRange(1, MAX_RATE),
+    help="Send N messages a second on average; after a late one the next waits are shorter.",
 )
 @click.option(
     "--file",

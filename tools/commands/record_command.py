@@ -100,9 +100,10 @@ def command(
 ) -> None:
     """Writes the messages of each TOPIC into an archive, until Ctrl-C.
 
-    The recorder does not hold up the bus: when its buffer is full, it does not record a message, but records the loss
-    with the number of the message, as it does for losses that the bus reports. 'ipcbus top' shows a recorder that falls
-    behind. A recorder that was killed continues its log when it starts again with the same --to and --stream.
+    Without --lossless the recorder does not stop the bus: when its buffer is full, it does not record a message, but
+    records the loss with the number of the message, as it does for losses that the bus reports. 'ipcbus top' shows a
+    recorder that falls behind. A recorder that was killed continues its log when it starts again with the same --to and
+    --stream.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ from ipcbus_tools.polling import interval_option, watch
     "--count",
     metavar="N",
     type=click.IntRange(min=1),
-    help="End after N snapshots, and clear the screen (default: never); --once prints one that stays.",
+    help="End after N snapshots (default: never), and clear the screen then; --once prints one that stays.",
 )
 @click.option(
     "--svg", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the last of --count screens into FILE (SVG)."

@@ -28,9 +28,9 @@ class ContextOptions(
         choices=("embedded", "sequential"),
         meaning="sequential: although operational_mode is embedded, the context's thread does not read the rings of "
         "LBT-IPC and LBT-SMX; a thread of the application reads them and calls the receivers' callbacks in "
-        "process_events. There the sources get what receivers ask for, too: late join, members of shares, and "
-        "acknowledgements of guaranteed delivery; so a process that only sends has to call it as well. Ultra Messaging "
-        "has this for LBT-IPC only (lbm_context_process_lbtipc_messages).",
+        "process_events. process_events also answers what receivers ask of the sources of the context (late join, "
+        "shares, acknowledgements of guaranteed delivery), so a process that only sends has to call it, too. Ultra "
+        "Messaging has this for LBT-IPC only (lbm_context_process_lbtipc_messages).",
     )
     context_name = Option(
         default="",
@@ -48,7 +48,7 @@ class ContextOptions(
         default=20001,
         minimum=1,
         maximum=MAX_ID,
-        meaning="First id of the pool of LBT-IPC sessions, which the sources without an own id share.",
+        meaning="First id of the pool of LBT-IPC sessions, which the sources that set no id share.",
     )
     transport_lbtipc_id_high = Option(
         default=20005,
@@ -60,7 +60,7 @@ class ContextOptions(
         default=30001,
         minimum=1,
         maximum=MAX_ID,
-        meaning="First id of the pool of LBT-SMX sessions, which the sources without an own id share.",
+        meaning="First id of the pool of LBT-SMX sessions, which the sources that set no id share.",
     )
     transport_lbtsmx_id_high = Option(
         default=30005,
@@ -94,9 +94,9 @@ class ContextOptions(
         minimum=0,
         maximum=10_000,
         special_zero=True,
-        meaning="Longest time for which a thread that waits with pend checks its rings before it sleeps, while its "
-        "waits are that short; at most a ninth of the time goes into this. 0: it sleeps at once. An addition to Ultra "
-        "Messaging.",
+        meaning="Longest time for which a thread that waits with pend checks its rings before it sleeps. It does so "
+        "only while its last waits were not longer, and for at most a ninth of the time. 0: it sleeps at once. An "
+        "addition to Ultra Messaging.",
     )
     transport_lbtsmx_receiver_thread_behavior = Option(
         default="pend",

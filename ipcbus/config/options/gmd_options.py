@@ -37,9 +37,9 @@ class GmdSource:
     delivery_mode = Option(
         default="best_effort",
         choices=("best_effort", "ordered", "some", "all"),
-        meaning="How a message is delivered whose send does not say it. best_effort, ordered: no copy is kept. some: "
-        "the source keeps a copy until one expected receiver has acknowledged the message; all: until each of them "
-        "has.",
+        meaning="How a message is delivered if its send does not name a mode. best_effort, ordered: no copy is kept. "
+        "some: the source keeps a copy until one expected receiver has acknowledged the message; all: until each of "
+        "them has.",
     )
     delivery_timeout = Option(
         default=0,
@@ -47,8 +47,8 @@ class GmdSource:
         minimum=0,
         maximum=MAX_SECONDS,
         special_zero=True,
-        meaning="A guaranteed message that is not acknowledged after this time is a failure (518), whose send does not "
-        "give another time. 0: never. SmartSockets: 30.",
+        meaning="A guaranteed message that is not acknowledged within this time is a failure (518), unless its send "
+        "gave another time. 0: never. SmartSockets: 30.",
     )
     ipc_gmd_directory = _directory("a source")
     ipc_gmd_type = _type("the source keeps copies of guaranteed messages")
@@ -56,8 +56,8 @@ class GmdSource:
         default="process",
         choices=("process", "group", "each"),
         meaning="What a copy in files survives when send returns. process: the end of the process, by kill -9 too; "
-        "group: that at once, and a power loss soon after, as a thread syncs the files in turns (wait_durable waits "
-        "for that); each: a power loss, as each send syncs the files. An addition to SmartSockets.",
+        "group: the same, and a power loss as soon as a thread, which syncs the files in turns, has done so "
+        "(wait_durable waits for that); each: a power loss, as each send syncs the files. An addition to SmartSockets.",
     )
     gmd_max_size = Option(
         default=0,
@@ -149,8 +149,8 @@ class GmdReceiver:
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="How often a message is delivered whose callback raises, or whose Message.nack is called. Then the "
-        "receiver gives it up: the source gets a failure (522). 0: for ever. An addition to SmartSockets.",
+        meaning="How many times in all a message is delivered if its callback raises, or Message.nack is called. "
+        "Then the receiver gives it up: the source gets a failure (522). 0: for ever. An addition to SmartSockets.",
     )
     gmd_dead_letter_topic = Option(
         default="",

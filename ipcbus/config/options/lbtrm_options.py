@@ -18,7 +18,7 @@ class LbtrmContext:
     transport_lbtrm_multicast_address_low = Option(
         default="224.10.10.10",
         form=GROUP,
-        meaning="First group of the pool of LBT-RM sessions, which the sources without an own group share; a new "
+        meaning="First group of the pool of LBT-RM sessions, which the sources that set no group share; a new "
         "session takes any group of the pool that no other session of its context has.",
     )
     transport_lbtrm_multicast_address_high = Option(
@@ -61,8 +61,8 @@ class LbtrmSource:
     transport_lbtrm_follows_tag = Option(
         default="",
         maximum=MAX_NAME,
-        meaning="The text with which the context_name of the receivers begins that a source with "
-        f"transport_lbtrm_follows = tagged waits for. Without such receivers it does not wait.{udp_options.ADDITION}",
+        meaning="A source with transport_lbtrm_follows = tagged waits for the receivers whose context_name begins with "
+        f"this text. Without such receivers it does not wait.{udp_options.ADDITION}",
     )
     transport_lbtrm_congestion_control = udp_options.congestion_control(_NAME)
     transport_lbtrm_transmission_window_size = udp_options.transmission_window_size(_NAME)
@@ -80,7 +80,9 @@ class LbtrmReceiver:
 
     transport_lbtrm_activity_timeout = udp_options.activity_timeout(_NAME)
     transport_lbtrm_connect_interval = udp_options.connect_interval(_NAME, udp_options.ADDITION)
-    transport_lbtrm_maximum_connect_attempts = udp_options.maximum_connect_attempts(_NAME, udp_options.ADDITION)
+    transport_lbtrm_maximum_connect_attempts = udp_options.maximum_connect_attempts(
+        _NAME, "; one that gets datagrams goes on with one request in each activity timeout", udp_options.ADDITION
+    )
     transport_lbtrm_acknowledgement_interval = udp_options.acknowledgement_interval(2000, _NAME, udp_options.ADDITION)
     transport_lbtrm_send_naks = udp_options.send_naks(_NAME)
     transport_lbtrm_nak_initial_backoff_interval = udp_options.nak_initial_backoff_interval(50, _NAME)

@@ -16,13 +16,13 @@ _LOOPBACK: Final = " Ultra Messaging: 0.0.0.0; ipcbus sends nothing to other hos
 class LbtruContext:
     """The options of LBT-RU for a context."""
 
-    transport_lbtru_port_low = udp_options.port(14380, "First port of LBT-RU sessions of sources without an own port.")
-    transport_lbtru_port_high = udp_options.port(14389, "Last port of LBT-RU sessions of sources without an own port.")
+    transport_lbtru_port_low = udp_options.port(14380, "First port of LBT-RU sessions of sources that set no port.")
+    transport_lbtru_port_high = udp_options.port(14389, "Last port of LBT-RU sessions of sources that set no port.")
     transport_lbtru_maximum_ports = Option(
         default=5,
         minimum=1,
         maximum=MAX_ID,
-        meaning="Most LBT-RU sessions that the sources of a context without an own port share.",
+        meaning="Most LBT-RU sessions of a context for its sources that do not set transport_lbtru_port.",
     )
     transport_lbtru_datagram_max_size = udp_options.datagram_max_size(_NAME)
     transport_lbtru_data_rate_limit = udp_options.data_rate_limit(_NAME)

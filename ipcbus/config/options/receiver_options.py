@@ -85,10 +85,10 @@ class ReceiverOptions(
     )
     transport_topic_sequence_number_info_request_interval = interval(
         1000,
-        "A receiver that has joined a session over UDP, and of whose topic nothing has come, asks the source in this "
-        "interval for the topic's next number (TSNI), and for how far the session has sent; so the loss of the first "
-        "messages shows without a later one. 0: off. On rings nothing is asked: the source shows there how far each "
-        "topic is. The first receiver of a session decides.",
+        "A receiver that has joined a session over UDP or TCP and has got no message of its topic asks the source "
+        "once in this interval for the topic's next number (TSNI), and for how far the session has sent; so the loss "
+        "of the first messages shows without a later one. 0: off. On rings nothing is asked: the source shows there "
+        "how far each topic is. The first receiver of a session decides.",
         minimum=0,
         special_zero=True,
     )

@@ -32,7 +32,10 @@ class SourceOptions(
     OptionValues,
     scope="source",
 ):
-    """Options of a source; the first source of a session sets the options transport_lbt* for all of its sources."""
+    """Options of a source; a session keeps the options of transport and batches of its first source.
+
+    A source with other values goes to another session, and is refused if it names the id of this one.
+    """
 
     transport = Option(
         default="lbtipc",
@@ -48,7 +51,8 @@ class SourceOptions(
         synonyms=_SYNONYMS,
         guesses=_GUESSES,
         meaning="Transport over UDP or TCP for receivers that cannot map the ring of an LBT-IPC or LBT-SMX session: "
-        "they get its messages over it, and receiver.sessions shows why. An addition to Ultra Messaging.",
+        "they get its messages over it, and receiver.sessions shows why. An LBT-SMX session whose datagrams may be "
+        "longer than 65,400 bytes has none. An addition to Ultra Messaging.",
     )
     message_max = Option(
         default=0,
@@ -58,8 +62,9 @@ class SourceOptions(
         special_zero=True,
         meaning="Longest message of the source, with its headers. The source then uses LBT-SMX, where a message of "
         "this length lies in one piece in shared memory. The ring holds messages_in_flight of them, rounded up to a "
-        "power of two. Sources whose options agree share a session, which leaves the pool of ids to others. Receivers "
-        "that cannot map the memory get nothing. 0: the other options decide. An addition to Ultra Messaging.",
+        "power of two. Sources whose options agree share a session, which leaves the pool of ids to others. With "
+        "messages above about 65,000 bytes, receivers that cannot map the memory get nothing. 0: the other options "
+        "decide. An addition to Ultra Messaging.",
     )
     messages_in_flight = Option(
         default=4,
@@ -178,10 +183,10 @@ class SourceOptions(
     transport_source_side_filtering_behavior = Option(
         default="none",
         choices=("none", "inclusion"),
-        meaning="inclusion: a context that receives an LBT-RU or LBT-TCP session, or the UDP twin of a ring, gets only "
-        "datagrams with a topic that it receives, and the source does not send a datagram that no context wants. none: "
-        "each context gets every datagram. LBT-RM sends all of them to its group. Ultra Messaging has ulb, too, and "
-        "filters LBT-IPC.",
+        meaning="inclusion: a context that receives an LBT-RU or LBT-TCP session, or a twin of a ring over one of "
+        "them, gets only datagrams with a topic that it receives, and the source does not send a datagram that no "
+        "context wants. none: each context gets every datagram. LBT-RM sends all of them to its group. Ultra "
+        "Messaging has ulb, too, and filters LBT-IPC.",
     )
     resolver_no_receiver_linger_timeout = interval(
         1000,
@@ -197,8 +202,8 @@ class SourceOptions(
         choices=("block", "evict"),
         meaning="What a receiver-paced session does about a slow receiver. block: the source waits for it without "
         "limit; evict: the session evicts a receiver that keeps the source waiting for slow_receiver_timeout; the "
-        "receiver loses messages, which are counted, and may join again. Receivers of a session that evicts copy each "
-        "datagram before they read it. An addition to Ultra Messaging.",
+        "receiver loses messages, which are counted, and joins again by itself (over UDP it stays). Receivers of a "
+        "session that evicts copy each datagram before they read it. An addition to Ultra Messaging.",
     )
     slow_receiver_timeout = interval(
         5000,

@@ -15,16 +15,16 @@ _NAME: Final = "LBT-TCP"
 class TcpContext:
     """The options of LBT-TCP for a context."""
 
-    transport_tcp_port_low = udp_options.port(14371, "First port of LBT-TCP sessions of sources without an own port.")
+    transport_tcp_port_low = udp_options.port(14371, "First port of LBT-TCP sessions of sources that set no port.")
     transport_tcp_port_high = udp_options.port(
         14390,
-        "Last port of LBT-TCP sessions of sources without an own port; when all are in use the system chooses one.",
+        "Last port of LBT-TCP sessions of sources that set no port; when all are in use the system chooses one.",
     )
     transport_tcp_maximum_ports = Option(
         default=10,
         minimum=1,
         maximum=MAX_ID,
-        meaning="Most LBT-TCP sessions that the sources of a context without an own port share.",
+        meaning="Most LBT-TCP sessions of a context for its sources that do not set transport_tcp_port.",
     )
     transport_tcp_datagram_max_size = Option(
         default=65535,
@@ -67,10 +67,10 @@ class TcpSource:
     transport_tcp_multiple_receiver_behavior = Option(
         default="normal",
         choices=("normal", "bounded_latency", "source_paced"),
-        meaning="What an LBT-TCP session does when transport_session_maximum_buffer bytes wait for a receiver. normal: "
-        "the source waits for the slowest receiver, see slow_receiver_behavior; source_paced: this receiver does not "
-        "get what is sent then, until it has taken what waits; bounded_latency: it does not get the oldest of what "
-        "waits. Such losses are counted and reported at once.",
+        meaning="What an LBT-TCP session does when transport_session_maximum_buffer bytes wait for a receiver. "
+        "normal: the source waits for the slowest receiver, see slow_receiver_behavior; source_paced: the source "
+        "drops what it sends for this receiver until the receiver has taken what waits; bounded_latency: the "
+        "receiver does not get the oldest of what waits. Such losses are counted and reported at once.",
     )
     transport_session_maximum_buffer = Option(
         default=64 * KIB,

@@ -27,8 +27,9 @@ class TlsContext:
     tls_trusted_certificates = Option(
         default="",
         meaning="File with the certificates of the authorities whose certificates the context accepts, in PEM form. "
-        "Receivers need it. A source that has it accepts only receivers with such a certificate; without it any "
-        "receiver. Those of the system do not count.",
+        "Receivers need it. A source with this option accepts only receivers whose certificate one of these "
+        "authorities has signed; a source without it accepts any receiver. The authorities that the system trusts do "
+        "not count.",
     )
     tls_cipher_suites = Option(
         default="",

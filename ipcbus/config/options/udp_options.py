@@ -149,7 +149,8 @@ def transmission_window_size(transport: str) -> Option[int]:
         maximum=MAX_WINDOW,
         meaning=(
             f"Bytes of datagrams that an {transport} session keeps for retransmission; it drops the oldest first. On "
-            "one host, a receiver-paced session also drops what all its receivers have got."
+            "the loopback interface, a receiver-paced session without congestion control also drops what all its "
+            "receivers have got; the twin of a ring keeps it."
         ),
     )
 
@@ -223,14 +224,14 @@ def acknowledgement_interval(default: int, transport: str, note: str = "") -> Op
     return interval(default, f"How often a receiver sends a sign of life to an {transport} session.{note}")
 
 
-def maximum_connect_attempts(transport: str, note: str = "") -> Option[int]:
+def maximum_connect_attempts(transport: str, unless: str = "", note: str = "") -> Option[int]:
     """Returns a row of the number of requests for registration."""
     return Option(
         default=600,
         minimum=1,
         maximum=MAX_COUNT,
-        meaning=f"After this many requests to register with an {transport} session the receiver treats the session as "
-        f"ended.{note}",
+        meaning=f"After this many requests to register with an {transport} session without an answer, the receiver "
+        f"treats the session as ended{unless}.{note}",
     )
 
 
@@ -257,8 +258,8 @@ def nak_backoff_interval(transport: str, *, spreads: bool = False) -> Option[int
     return interval(
         -1,
         f"Mean time between two NAKs for an {transport} datagram; each time is random, from half to one and a half "
-        "times this. 0 or -1: the measured round trip and four times its deviation, 10 to 500 ms, for three NAKs; then "
-        "it doubles up to 200 ms"
+        "times this. 0 or -1: the measured round trip and four times its deviation, 10 to 500 ms, and up to a quarter "
+        "more; after three NAKs a time below 200 ms doubles at each NAK up to 200 ms"
         + (", and each time is at least one that is drawn from nak_initial_backoff_interval" if spreads else "")
         + " (an addition; Ultra Messaging's default is 200).",
         minimum=-1,
@@ -270,7 +271,7 @@ def nak_suppress_interval(transport: str) -> Option[int]:
     return interval(
         1000,
         f"How long a receiver sends no NAK for an {transport} datagram after the source has refused to retransmit it "
-        "(NCF). Not when the source has sent it just before: then the next NAK comes after the backoff interval.",
+        "(NCF). If the source had sent it just before, the next NAK comes after the backoff interval instead.",
         minimum=0,
     )
 
