@@ -35,11 +35,11 @@ class ContextKeywords(TypedDict, total=False):
     requests.
     """
     transport_lbtipc_id_low: SupportsIndex
-    """First id of the pool of LBT-IPC sessions, which the sources without an own id share. Default: 20001."""
+    """First id of the pool of LBT-IPC sessions, which the sources that set no id share. Default: 20001."""
     transport_lbtipc_id_high: SupportsIndex
     """Last id of the pool of LBT-IPC sessions. Default: 20005."""
     transport_lbtsmx_id_low: SupportsIndex
-    """First id of the pool of LBT-SMX sessions, which the sources without an own id share. Default: 30001."""
+    """First id of the pool of LBT-SMX sessions, which the sources that set no id share. Default: 30001."""
     transport_lbtsmx_id_high: SupportsIndex
     """Last id of the pool of LBT-SMX sessions. Default: 30005."""
     transport_lbtipc_datagram_max_size: SupportsIndex
@@ -51,9 +51,7 @@ class ContextKeywords(TypedDict, total=False):
     transport_lbtipc_pend_behavior_linger_loop_count: SupportsIndex
     """How often a thread that waits with pend checks its rings before it sleeps. Default: 1 loops."""
     transport_lbtipc_pend_behavior_linger_maximum: SupportsIndex
-    """Longest time for which a thread that waits with pend checks its rings before it sleeps, while its waits are that
-    short; at most a ninth of the time goes into this. Default: 100 us.
-    """
+    """Longest time for which a thread that waits with pend checks its rings before it sleeps. Default: 100 us."""
     transport_lbtsmx_receiver_thread_behavior: Literal["pend", "busy_wait"]
     """How the LBT-SMX receiving thread waits, as for LBT-IPC. Default: pend."""
     shared_memory_group: str
@@ -106,11 +104,11 @@ class ContextKeywords(TypedDict, total=False):
     all messages since the sample before. Default: 16 datagrams.
     """
     transport_lbtru_port_low: SupportsIndex
-    """First port of LBT-RU sessions of sources without an own port. Default: 14380."""
+    """First port of LBT-RU sessions of sources that set no port. Default: 14380."""
     transport_lbtru_port_high: SupportsIndex
-    """Last port of LBT-RU sessions of sources without an own port. Default: 14389."""
+    """Last port of LBT-RU sessions of sources that set no port. Default: 14389."""
     transport_lbtru_maximum_ports: SupportsIndex
-    """Most LBT-RU sessions that the sources of a context without an own port share. Default: 5."""
+    """Most LBT-RU sessions of a context for its sources that do not set transport_lbtru_port. Default: 5."""
     transport_lbtru_datagram_max_size: SupportsIndex
     """Largest LBT-RU datagram with its headers; values above 65507, the limit of UDP, count as 65507. Default: 8192
     bytes.
@@ -130,7 +128,7 @@ class ContextKeywords(TypedDict, total=False):
     transport_lbtru_source_socket_buffer: SupportsIndex
     """SO_SNDBUF of the sockets of LBT-RU sources. Default: 1048576 bytes."""
     transport_lbtrm_multicast_address_low: str
-    """First group of the pool of LBT-RM sessions, which the sources without an own group share; a new session takes any
+    """First group of the pool of LBT-RM sessions, which the sources that set no group share; a new session takes any
     group of the pool that no other session of its context has. Default: 224.10.10.10.
     """
     transport_lbtrm_multicast_address_high: str
@@ -158,13 +156,13 @@ class ContextKeywords(TypedDict, total=False):
     transport_lbtrm_source_socket_buffer: SupportsIndex
     """SO_SNDBUF of the sockets of LBT-RM sources. Default: 1048576 bytes."""
     transport_tcp_port_low: SupportsIndex
-    """First port of LBT-TCP sessions of sources without an own port. Default: 14371."""
+    """First port of LBT-TCP sessions of sources that set no port. Default: 14371."""
     transport_tcp_port_high: SupportsIndex
-    """Last port of LBT-TCP sessions of sources without an own port; when all are in use the system chooses one.
-    Default: 14390.
+    """Last port of LBT-TCP sessions of sources that set no port; when all are in use the system chooses one. Default:
+    14390.
     """
     transport_tcp_maximum_ports: SupportsIndex
-    """Most LBT-TCP sessions that the sources of a context without an own port share. Default: 10."""
+    """Most LBT-TCP sessions of a context for its sources that do not set transport_tcp_port. Default: 10."""
     transport_tcp_datagram_max_size: SupportsIndex
     """Largest LBT-TCP datagram with its headers; values above 65400 count as 65400. Default: 65535 bytes."""
     transport_tcp_receiver_socket_buffer: SupportsIndex
@@ -260,7 +258,7 @@ class ContextKeywords(TypedDict, total=False):
 
 
 class SourceKeywords(TypedDict, total=False):
-    """Options of a source; the first source of a session sets the options transport_lbt* for all of its sources."""
+    """Options of a source; a session keeps the options of transport and batches of its first source."""
 
     transport: Literal["lbtipc", "lbtsmx", "lbtru", "lbtrm", "lbttcp", "tcp"]
     """Transport of the source; LBT-IPC, lbt-ipc and lbtipc name one transport, and so do lbttcp and tcp. Default:
@@ -319,8 +317,9 @@ class SourceKeywords(TypedDict, total=False):
     s.
     """
     transport_source_side_filtering_behavior: Literal["none", "inclusion"]
-    """inclusion: a context that receives an LBT-RU or LBT-TCP session, or the UDP twin of a ring, gets only datagrams
-    with a topic that it receives, and the source does not send a datagram that no context wants. Default: none.
+    """inclusion: a context that receives an LBT-RU or LBT-TCP session, or a twin of a ring over one of them, gets only
+    datagrams with a topic that it receives, and the source does not send a datagram that no context wants. Default:
+    none.
     """
     resolver_no_receiver_linger_timeout: SupportsIndex
     """How long close() of a source keeps the open batch for receivers of the topic in its domain (wildcard receivers
@@ -386,8 +385,8 @@ class SourceKeywords(TypedDict, total=False):
     transport_lbtrm_follows: Literal["slowest", "tagged", "fastest"]
     """Which receivers an LBT-RM source waits for, in flow control and congestion control. Default: slowest."""
     transport_lbtrm_follows_tag: str
-    """The text with which the context_name of the receivers begins that a source with transport_lbtrm_follows = tagged
-    waits for. Default: empty.
+    """A source with transport_lbtrm_follows = tagged waits for the receivers whose context_name begins with this text.
+    Default: empty.
     """
     transport_lbtrm_congestion_control: Literal["auto", "on", "off"]
     """Whether an LBT-RM session sends no more than the network takes on the way to its slowest receiver; the rate
@@ -490,10 +489,10 @@ class SourceKeywords(TypedDict, total=False):
     Default: empty.
     """
     delivery_mode: Literal["best_effort", "ordered", "some", "all"]
-    """How a message is delivered whose send does not say it. Default: best_effort."""
+    """How a message is delivered if its send does not name a mode. Default: best_effort."""
     delivery_timeout: SupportsIndex
-    """A guaranteed message that is not acknowledged after this time is a failure (518), whose send does not give
-    another time. Default: 0.
+    """A guaranteed message that is not acknowledged within this time is a failure (518), unless its send gave another
+    time. Default: 0.
     """
     ipc_gmd_directory: str
     """Directory of the GMD areas; an area of a source is directory/gmd_name/topic. Default: empty."""
@@ -565,9 +564,9 @@ class ReceiverKeywords(TypedDict, total=False):
     empty one takes any message. Default: 1073741824 bytes.
     """
     transport_topic_sequence_number_info_request_interval: SupportsIndex
-    """A receiver that has joined a session over UDP, and of whose topic nothing has come, asks the source in this
-    interval for the topic's next number (TSNI), and for how far the session has sent; so the loss of the first messages
-    shows without a later one. Default: 1000 ms.
+    """A receiver that has joined a session over UDP or TCP and has got no message of its topic asks the source once in
+    this interval for the topic's next number (TSNI), and for how far the session has sent; so the loss of the first
+    messages shows without a later one. Default: 1000 ms.
     """
     transport_topic_sequence_number_info_request_maximum: SupportsIndex
     """Most of these requests for a topic. Default: 60 requests."""
@@ -592,8 +591,8 @@ class ReceiverKeywords(TypedDict, total=False):
     transport_lbtru_connect_interval: SupportsIndex
     """Time between two requests of a receiver to register with an LBT-RU session. Default: 100 ms."""
     transport_lbtru_maximum_connect_attempts: SupportsIndex
-    """After this many requests to register with an LBT-RU session the receiver treats the session as ended. Default:
-    600.
+    """After this many requests to register with an LBT-RU session without an answer, the receiver treats the session as
+    ended. Default: 600.
     """
     transport_lbtru_acknowledgement_interval: SupportsIndex
     """How often a receiver sends a sign of life to an LBT-RU session. Default: 500 ms."""
@@ -618,8 +617,8 @@ class ReceiverKeywords(TypedDict, total=False):
     transport_lbtrm_connect_interval: SupportsIndex
     """Time between two requests of a receiver to register with an LBT-RM session. Default: 100 ms."""
     transport_lbtrm_maximum_connect_attempts: SupportsIndex
-    """After this many requests to register with an LBT-RM session the receiver treats the session as ended. Default:
-    600.
+    """After this many requests to register with an LBT-RM session without an answer, the receiver treats the session as
+    ended; one that gets datagrams goes on with one request in each activity timeout. Default: 600.
     """
     transport_lbtrm_acknowledgement_interval: SupportsIndex
     """How often a receiver sends a sign of life to an LBT-RM session. Default: 2000 ms."""
@@ -738,7 +737,7 @@ class ReceiverKeywords(TypedDict, total=False):
     messages.
     """
     gmd_max_deliveries: SupportsIndex
-    """How often a message is delivered whose callback raises, or whose Message.nack is called. Default: 0."""
+    """How many times in all a message is delivered if its callback raises, or Message.nack is called. Default: 0."""
     gmd_dead_letter_topic: str
     """Topic on which the receiver publishes messages that it gives up (gmd_max_deliveries); it acknowledges them then,
     so that they are not failures. Default: empty.
