@@ -56,8 +56,8 @@ class GmdSource:
         default="process",
         choices=("process", "group", "each"),
         meaning="What a copy in files survives when send returns. process: the end of the process, by kill -9 too; "
-        "group: the same, and a power loss as soon as a thread, which syncs the files in turns, has done so "
-        "(wait_durable waits for that); each: a power loss, as each send syncs the files. An addition to SmartSockets.",
+        "group: also a power loss, as soon as a thread, which syncs the files in turns, has done so (wait_durable "
+        "waits for that); each: a power loss, as each send syncs the files. An addition to SmartSockets.",
     )
     gmd_max_size = Option(
         default=0,
