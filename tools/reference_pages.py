@@ -75,7 +75,8 @@ def _command(parent: click.Context, name: str) -> Iterator[str]:
     path = context.command_path
     words = [part for parameter in command.params for part in _usage(parameter)]
     yield f"## {path}\n\n    {' '.join([path, '[OPTIONS]', *words])}\n\n{_help(command)}\n"
-    rows = [f"| {_names(each)} | {_meaning(each)} |" for each in command.params if isinstance(each, click.Option)]
+    shown = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    rows = [f"| {_names(each)} | {_meaning(each)} |" for each in shown]
     if rows:
         yield "\n".join(["| option | meaning |", "|---|---|", *rows, ""])
     if isinstance(command, click.Group):

@@ -147,7 +147,7 @@ def _values(row: Option[bool] | Option[int] | Option[str]) -> str:
 
 def _relations() -> str:
     head = ["## Options that limit each other", "", "ipcbus refuses a config that breaks one of these rules.", ""]
-    rules = [f"| {rule.rule} | {rule.reason} |" for rule in RULES]
+    rules = dict.fromkeys(f"| {rule.rule} | {rule.reason} |" for rule in RULES)  # some hold in two scopes
     return "\n".join([*head, "| rule | without the rule |", "|---|---|", *rules, ""])
 
 

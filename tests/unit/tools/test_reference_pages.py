@@ -47,6 +47,13 @@ def test_each_option_has_its_names_value_meaning_and_default() -> None:
     assert "\n    ipcbus pub [OPTIONS] TOPIC [TEXT]...\n" in of_pub
 
 
+def test_no_option_stands_without_a_meaning() -> None:
+    """An old name of an option is hidden: `--help` does not show it, and the page does not."""
+    rows = [line for line in reference_pages.command_page().splitlines() if line.startswith("| `-")]
+    assert rows
+    assert not [row for row in rows if row.endswith("|  |")]
+
+
 def test_each_structure_has_its_fields_where_the_compiled_code_has_them() -> None:
     page = reference_pages.layout_page()
     for module in reference_pages.LAYOUTS.values():
