@@ -618,7 +618,7 @@ class ReceiverKeywords(TypedDict, total=False):
     """Time between two requests of a receiver to register with an LBT-RM session. Default: 100 ms."""
     transport_lbtrm_maximum_connect_attempts: SupportsIndex
     """After this many requests to register with an LBT-RM session without an answer, the receiver treats the session as
-    ended; one that gets datagrams goes on with one request in each activity timeout. Default: 600.
+    ended. Default: 600.
     """
     transport_lbtrm_acknowledgement_interval: SupportsIndex
     """How often a receiver sends a sign of life to an LBT-RM session. Default: 2000 ms."""

@@ -95,7 +95,7 @@ class ContextOptions(
         maximum=10_000,
         special_zero=True,
         meaning="Longest time for which a thread that waits with pend checks its rings before it sleeps. It does so "
-        "only while its last waits were not longer, and for at most a ninth of the time. 0: it sleeps at once. An "
+        "only while its last waits were short, and for at most a ninth of the time. 0: it sleeps at once. An "
         "addition to Ultra Messaging.",
     )
     transport_lbtsmx_receiver_thread_behavior = Option(

@@ -81,7 +81,8 @@ class LbtrmReceiver:
     transport_lbtrm_activity_timeout = udp_options.activity_timeout(_NAME)
     transport_lbtrm_connect_interval = udp_options.connect_interval(_NAME, udp_options.ADDITION)
     transport_lbtrm_maximum_connect_attempts = udp_options.maximum_connect_attempts(
-        _NAME, "; one that gets datagrams goes on with one request in each activity timeout", udp_options.ADDITION
+        _NAME,
+        " One that gets datagrams goes on instead, with one request in each activity timeout." + udp_options.ADDITION,
     )
     transport_lbtrm_acknowledgement_interval = udp_options.acknowledgement_interval(2000, _NAME, udp_options.ADDITION)
     transport_lbtrm_send_naks = udp_options.send_naks(_NAME)

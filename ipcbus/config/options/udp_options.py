@@ -224,14 +224,14 @@ def acknowledgement_interval(default: int, transport: str, note: str = "") -> Op
     return interval(default, f"How often a receiver sends a sign of life to an {transport} session.{note}")
 
 
-def maximum_connect_attempts(transport: str, unless: str = "", note: str = "") -> Option[int]:
+def maximum_connect_attempts(transport: str, note: str = "") -> Option[int]:
     """Returns a row of the number of requests for registration."""
     return Option(
         default=600,
         minimum=1,
         maximum=MAX_COUNT,
         meaning=f"After this many requests to register with an {transport} session without an answer, the receiver "
-        f"treats the session as ended{unless}.{note}",
+        f"treats the session as ended.{note}",
     )
 
 

@@ -144,8 +144,8 @@ class Peers:
 
     def lives(self, context_id: int) -> bool | None:
         """Returns whether a context of this host lives; None where its registry is not known. For the driver only."""
-        peer = self._peers.get(object_names.registry(self._domain, context_id))
-        return None if peer is None else peer.registry.alive()
+        registry = self._registry(context_id)
+        return None if registry is None else registry.alive()
 
     def has_ended(self, context_id: int) -> bool:
         """Returns whether a context of this host was closed, or has died. For the driver only."""
@@ -153,8 +153,12 @@ class Peers:
 
     def owner_lock(self, context_id: int) -> tuple[int, int] | None:
         """Returns the lock that a context of this host holds while it lives; None where its registry is not known."""
+        registry = self._registry(context_id)
+        return None if registry is None else registry.owner_lock()
+
+    def _registry(self, context_id: int) -> PeerRegistry | None:
         peer = self._peers.get(object_names.registry(self._domain, context_id))
-        return None if peer is None else peer.registry.owner_lock()
+        return None if peer is None else peer.registry
 
     def live_topics(self, session: SessionAdvert) -> Container[int]:
         """Returns the topics that a session offers still; none when its source has died on this host."""
