@@ -114,8 +114,8 @@ class ReceiveState:
             settings: times and limits.
             random: draws the backoffs.
             now_ns: the time.
-            first: the first number to receive; None begins with the first one that comes, since a receiver that joins
-                a multicast group cannot know what was sent before.
+            first: the first number to receive; None begins with the first one that comes, since a receiver of a group
+                that the source has not registered cannot know what was sent before.
             counts: the counters to use.
             round_trip: the measured times of the session.
         """

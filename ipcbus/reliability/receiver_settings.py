@@ -15,8 +15,8 @@ class ReceiverSettings:
     Attributes:
         receiving: loss detection, NAKs, activity timeout.
         connect_interval: time between two CONNECT.
-        maximum_connect_attempts: number of CONNECT without an answer after which the receiver gives up. On a multicast
-            session, which is delivered without registration, the receiver goes on with one in each activity timeout.
+        maximum_connect_attempts: number of CONNECT without an answer after which the receiver gives up. One that takes
+            the datagrams of a group without being registered goes on with one in each activity timeout.
         acknowledgement_interval: time between two ACK.
         jump_max: a datagram whose number is farther than this above the known ones waits until the source has said, in
             a packet that proves it, how far it has sent.

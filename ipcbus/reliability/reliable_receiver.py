@@ -32,6 +32,8 @@ _DOUBTED_JUMP_MAX: Final = 1 << 16
 """A datagram whose number is farther ahead than this is dropped at once."""
 _DOUBTED_MAX: Final = 1024
 """Most datagrams that wait until the source has said how far it has sent."""
+_UNREGISTERED_NS: Final = 10_000_000_000
+"""A receiver of a group that the source has not registered by then takes what comes, without that."""
 
 
 class ReliableReceiver(SessionReceiver):
@@ -57,11 +59,10 @@ class ReliableReceiver(SessionReceiver):
             random: draws backoffs and nonces.
             now_ns: the time.
             identity: id, pid and name of the receiving context, for the source.
-            multicast: whether the session has a group. Its datagrams are delivered before the source knows the
-                receiver.
+            multicast: whether the session has a group. Its datagrams also come to a receiver that the source does not
+                register, because it has no room or is not reached; such a receiver begins with the next one that comes.
             resume_at: the number of the first datagram to receive, if the source still holds it: 0 asks for all that
-                the source holds, None only for those that are sent from now on. With a number no datagram is delivered
-                before the source knows the receiver.
+                the source holds, None only for those that are sent after the source has registered the receiver.
         """
         super().__init__(session_id, settings, random, now_ns, identity, resume_at)
         self._address, self._random, self._multicast = address, random, multicast
@@ -70,8 +71,7 @@ class ReliableReceiver(SessionReceiver):
         self._ready: list[tuple[bytes, int]] = []
         self._doubted: dict[int, bytes] = {}
         self._round_trip = RoundTrip()
-        if multicast and resume_at is None:
-            self._receive_state = self._make_receive_state(now_ns, None)
+        self._began_ns = now_ns
         self._admitted = self._end_announced = self._is_filtered = False
         # The CONNECT since the last answer: when the first was sent, and how many there were.
         self._asked_ns = self._asked = 0
@@ -214,6 +214,9 @@ class ReliableReceiver(SessionReceiver):
         """
         if self.state in OVER:
             return
+        if self._receive_state is None and self._multicast and self._resume_at is None:
+            if self._refused or now_ns - self._began_ns >= _UNREGISTERED_NS:
+                self._receive_state, self.is_unregistered = self._make_receive_state(now_ns, None), True
         if self._receive_state is not None:
             known = self.state in (State.JOINED, State.ENDING) and self._cookie != 0
             asks = self._receive_state.turn(now_ns, known)
@@ -263,7 +266,6 @@ class ReliableReceiver(SessionReceiver):
             version != VERSION
             or session_id != self._session_id
             or address != self._address
-            or receive_state is None
             or back > number
             or self.state in OVER
             or (flags > AGAIN and not self._is_filtered)
@@ -271,6 +273,8 @@ class ReliableReceiver(SessionReceiver):
             self._drop(packet, address)
             return []
         self.heard_ns = now_ns
+        if receive_state is None:
+            return []  # sent before the source has registered the receiver; else it is missing, and comes again
         lead = self._known_lead
         first, again = number - (flags >> PASSED_SHIFT) if flags > AGAIN else number, bool(flags & AGAIN)
         if number > NUMBER_MAX or (lead is not None and first - lead > self._jump_max):
@@ -394,7 +398,8 @@ class ReliableReceiver(SessionReceiver):
         self._admit(found, now_ns)
         self.answers += 1
         # An end that was announced to the group only may be forged.
-        self._admitted, self._end_announced = True, bool(found.flags & udp_packets.FINAL)
+        self._admitted, self.is_unregistered = True, False
+        self._end_announced = bool(found.flags & udp_packets.FINAL)
         self._step(Cause.ADMITTED, now_ns)
         if self._end_announced:
             self._step(Cause.FINAL, now_ns)

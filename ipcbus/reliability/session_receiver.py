@@ -26,6 +26,8 @@ class SessionReceiver(ABC):
 
     silence = Cause.SILENCE.value
     """Why a session is over that may be joined again, in words."""
+    is_unregistered = False
+    """Whether the receiver takes datagrams though the source has not registered it."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ class World:
         """What else is lost, on the way down to a receiver or up to the source."""
         self.now = 0
         self._todo: list[tuple[int, int, Member | None, bytes | None, bool]] = []
-        self._order = itertools.count()
+        self._order, self._numbers = itertools.count(), itertools.count()
         self._planned = 1 << 62
         sending = sending or SendSettings(data_rate=0, retransmit_rate=0)
         self.source = ReliableSender(7, SenderSettings(sending), bytes(16), 0, multicast)
@@ -119,6 +119,13 @@ class World:
             member.end, member.planned = self._end(place, member.end.stopped_at), 1 << 62
             self._turn(member)
 
+    def join(self) -> Member:
+        """One more receiver joins."""
+        place = len(self.members)
+        self.members.append(Member(self._end(place), ("10.0.0.2", place)))
+        self._turn(self.members[-1])
+        return self.members[-1]
+
     def send(self, datagrams: int) -> None:
         """Sends datagrams at the rate, while what is due happens."""
         for _ in range(datagrams):
@@ -127,7 +134,7 @@ class World:
 
     def send_one(self) -> None:
         """Sends a datagram now."""
-        self.source.send(self.source.lead.to_bytes(8, "big").ljust(self.size), 1, 5, self.now)
+        self.source.send(next(self._numbers).to_bytes(8, "big").ljust(self.size), 1, 5, self.now)
         self._serve_source()
 
     def rest(self, ns: int) -> None:

@@ -149,3 +149,30 @@ def test_more_than_may_be_remembered_is_repaired_too(multicast: bool) -> None:
     world.send(1000)
     world.rest(8 * SECOND)
     world.check(41_110)
+
+
+@BOTH
+def test_what_comes_before_a_receiver_is_registered_is_not_reported_lost(multicast: bool) -> None:
+    sending = SendSettings(data_rate=0, retransmit_rate=0, drop_bytes=10_000)
+    world = World(9, multicast=multicast, loss=0.1, sending=sending)
+    world.send(200)
+    newcomer = world.join()
+    world.drops = lambda packet, member, down: member is newcomer and not down
+    world.send(2000)  # what the other receiver has got has left the window
+    world.drops = lambda packet, member, down: False
+    world.send(2000)
+    world.rest(5 * SECOND)
+    assert newcomer.unrecovered == 0
+    assert sorted(newcomer.got) == list(range(min(newcomer.got), world.source.lead))
+    assert min(newcomer.got) > 2000
+
+
+def test_a_group_is_received_without_being_registered() -> None:
+    world = World(10, multicast=True)
+    newcomer = world.join()
+    world.drops = lambda packet, member, down: member is newcomer and not down
+    world.send(30_000)
+    world.rest(SECOND)
+    begins = min(newcomer.got)
+    assert newcomer.got[begins] - BEGINS < 11 * SECOND
+    assert sorted(newcomer.got) == list(range(begins, world.source.lead))

@@ -151,6 +151,31 @@ def test_a_receiver_is_killed_and_another_one_started_during_repair(net: Net) ->
     assert found.lost == 0
 
 
+def test_receivers_are_stopped_while_they_join(net: Net) -> None:
+    sender, stays = net.start("sender"), net.start("stays", loss=10)
+    stays.do("receiver", topic="t")
+    source = net.source(sender)
+    sender.do("joined", topic="t")
+    sender.do("stream", topic="t", size=500, pause=0.001)
+    joining = [net.start(f"joins {number}", loss=10) for number in range(6)]
+    for number, peer in enumerate(joining):
+        peer.start("receiver", topic="t")
+        wait(0.03 * number)
+        peer.pause()
+    wait(1)
+    for peer in joining:
+        peer.resume()
+    for peer in joining:
+        peer.finish()
+        peer.do("await_messages", topic="t", count=500)
+    sent = sender.do("halt")["t"]
+    assert settled(stays, "t", source, sent).lost == 0
+    for peer in joining:
+        found = Ledger(**peer.do("await_number", topic="t", source=source, number=sent))
+        balanced(found, sent, first=found.first)
+        assert found.lost == 0
+
+
 def test_a_source_is_killed_during_repair(net: Net) -> None:
     sender = net.start("sender", loss=20)
     crew = [net.start(f"receiver {number}", loss=20) for number in range(2)]

@@ -359,7 +359,8 @@ class UdpReceiver:
     def _holds_back(self, now_ns: int) -> bool:
         """Returns whether datagrams are held back until the first numbers of the topics are known."""
         in_time = not self._start_deadline_ns or now_ns < self._start_deadline_ns
-        return bool(self._awaiting_start) and in_time and not self.reliable_receiver.over
+        ends = self.reliable_receiver.over or self.reliable_receiver.is_unregistered
+        return bool(self._awaiting_start) and in_time and not ends
 
     def _send_packets(self) -> None:
         if packets := self.reliable_receiver.take():

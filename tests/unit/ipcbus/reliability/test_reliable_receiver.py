@@ -73,14 +73,25 @@ def test_resumes_where_the_source_still_holds(multicast: bool) -> None:
     assert sorted(pair.got) == [b"0", b"1"]
 
 
-def test_a_group_is_heard_before_the_source_knows_who_hears() -> None:
-    here = receiver(multicast=True)
-    assert here.receive(data(5), AT, 0) == [(b"x", 5)]
-    assert (here.state, here.joined_at) == (State.CONNECTING, 5)
-    here.receive(data(7), AT, 0)
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_group_is_received_though_the_source_does_not_register_the_receiver(refused: bool) -> None:
+    here, now = receiver(multicast=True), 10 * SECOND
     here.turn(0)
+    if refused:
+        now = 0
+        (packet,) = here.take()
+        question = udp_packets.parse(packet)
+        assert isinstance(question, udp_packets.Connect)
+        here.receive(udp_packets.reset(SESSION, question.nonce, 0), AT, 0)
+    assert here.receive(data(3), AT, 0) == []
+    assert (here.state, here.joined_at, here.is_unregistered) == (State.CONNECTING, None, False)
+    here.turn(now)
+    assert here.receive(data(5), AT, now) == [(b"x", 5)]
+    assert (here.state, here.joined_at, here.is_unregistered) == (State.CONNECTING, 5, True)
+    here.receive(data(7), AT, now)
+    here.turn(now)
     assert not [packet for packet in here.take() if packet[1] == udp_packets.NAK]
-    here.leave(0)
+    here.leave(now)
     assert here.over
 
 
@@ -238,8 +249,9 @@ def test_a_forged_session_message_to_the_group_takes_nothing_away() -> None:
 
 def test_a_beginning_that_was_forged_is_forgotten() -> None:
     pair = Pair(source(multicast=True), receiver(multicast=True))
-    pair.here.receive(data(2**40), AT, 0)
-    pair.exchange()
+    pair.here.turn(10 * SECOND)
+    pair.here.receive(data(2**40), AT, 10 * SECOND)
+    pair.exchange(10 * SECOND)
     assert (pair.here.joined_at, pair.here.lead) == (0, 0)
     pair.send(b"0")
     pair.exchange()
@@ -262,19 +274,20 @@ def test_the_end_waits_for_what_is_missing() -> None:
     )
 
 
-def test_a_group_that_ends_before_one_is_registered_still_repairs() -> None:
-    pair = Pair(source(multicast=True), receiver(multicast=True))
+def test_a_receiver_that_a_group_registers_only_at_its_end_still_repairs() -> None:
+    pair, now = Pair(source(multicast=True), receiver(multicast=True)), 10 * SECOND
+    pair.here.turn(now)
     pair.send(b"0")
     for packet, to in pair.there.take():
-        pair.deliver(packet, to, 0)
+        pair.deliver(packet, to, now)
     pair.send(b"1")
     pair.lose()
-    pair.there.end(0)
+    pair.there.end(now)
     for packet, to in pair.there.take():
-        pair.deliver(packet, to, 0)
+        pair.deliver(packet, to, now)
     assert (pair.here.state, pair.here.missing) == (State.CONNECTING, 1)
-    pair.exchange(1)
-    pair.exchange(SECOND)
+    pair.exchange(now + SECOND)
+    pair.exchange(now + 2 * SECOND)
     assert (pair.got, pair.here.state) == ([b"0", b"1"], State.ENDED)
 
 
@@ -329,6 +342,7 @@ def test_a_later_stay_begins_where_an_earlier_one_stopped(multicast: bool) -> No
 
 def test_a_group_that_was_only_heard_is_heard_again_from_the_next_datagram_on() -> None:
     here = receiver(multicast=True)
+    here.turn(10 * SECOND)
     here.receive(data(5), AT, 0)
     assert here.stopped_at is None
 
