@@ -214,9 +214,8 @@ class ReliableReceiver(SessionReceiver):
         """
         if self.state in OVER:
             return
-        if self._receive_state is None and self._multicast and self._resume_at is None:
-            if self._refused or now_ns - self._began_ns >= _UNREGISTERED_NS:
-                self._receive_state, self.is_unregistered = self._make_receive_state(now_ns, None), True
+        if self._receive_state is None and self._goes_unregistered(now_ns):
+            self._receive_state, self.is_unregistered = self._make_receive_state(now_ns, None), True
         if self._receive_state is not None:
             known = self.state in (State.JOINED, State.ENDING) and self._cookie != 0
             asks = self._receive_state.turn(now_ns, known)
@@ -424,6 +423,11 @@ class ReliableReceiver(SessionReceiver):
         else:
             receive_state.note_life(now_ns)
             self._ready += catch_up.receive_session_message(lead, trail, now_ns)
+
+    def _goes_unregistered(self, now_ns: int) -> bool:
+        """Returns whether to take the datagrams of the group without waiting for the registration any longer."""
+        waited = self._refused or now_ns - self._began_ns >= _UNREGISTERED_NS
+        return self._multicast and self._resume_at is None and waited
 
     def _make_receive_state(self, now_ns: int, first: int | None) -> ReceiveState:
         return ReceiveState(self._settings.receiving, self._random, now_ns, first, self.counts, self._round_trip)
