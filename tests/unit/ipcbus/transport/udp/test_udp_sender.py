@@ -218,7 +218,7 @@ def test_slow_timers_wait_for_the_stats_block_while_datagrams_are_sent(domain: s
 def test_a_thread_that_publishes_takes_the_acks_before_the_driver_does(
     domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SENDING_NS", "UNSEEN_NS", "MORE_NS"):  # on a busy machine the thread that sends may be held up for as long
+    for name in ("SENDING_NS", "UNSEEN_NS", "MORE_NS"):  # a busy machine may hold up the thread that sends for as long
         monkeypatch.setattr(ack_watch, name, 60_000_000_000)
     with bound() as near, bound() as far:
         sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
