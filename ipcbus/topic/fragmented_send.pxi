@@ -41,7 +41,10 @@ cdef int append_fragments(
         batch.gate |= GATE_RESERVED
         batch.reserving_thread = PyThread_get_thread_ident()
     try:
-        put_fragments(source, front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if exclusive else 0)
+        put_fragments(
+            source, front, data, length, aligned((length + fragments - 1) // fragments), flags | FLAG_FRAGMENT, flush,
+            GATE_RESERVED if exclusive else 0,
+        )
         return batch.tell_held()
     finally:
         batch.holds = False
@@ -53,16 +56,21 @@ cdef int append_fragments(
 
 
 cdef int put_fragments(
-    TopicSource source, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
+    TopicSource source, bytes front, const char *data, uint64_t length, uint64_t piece, uint32_t flags, bint flush,
+    int own_gates,
 ) except -1:
+    """Puts a message as pieces of one length, the last at most as long: UDP sends a run of equal datagrams in one go.
+
+    The message counts as a whole for implicit batching: its last fragment does not wait because it is short itself.
+    """
     cdef BatchWriter batch = source.batch
     cdef uint64_t offset = 0, part_length, first = source.next_sequence
     cdef FragmentHeader *header
     cdef char *place
-    cdef bint last
+    cdef bint last, completes = flush or (length >= batch.usual_length and not batch.explicit_batches)
     while offset < length:
         batch.holds = True
-        part_length = min(length - offset, source.fragment_max)
+        part_length = min(length - offset, piece)
         last = offset + part_length == length
         # Members of a share can only work off a message that is complete, so SOURCE_HELD does not stop it half-way.
         place = source.reserve_slowly(FRAGMENT_HEADER_BYTES + part_length, flush and last, True, SOURCE_FRAGMENTING | SOURCE_HELD, own_gates)
@@ -80,7 +88,7 @@ cdef int put_fragments(
         count_fragment(source, last)
         if last and flags & FLAG_GUARANTEED:
             source.note_put(first)
-        source.publish_if_complete(batch, flush and last)
+        source.publish_if_complete(batch, completes and last)
     return 0
 
 

@@ -91,8 +91,8 @@ def test_both_sides_count_whole_messages(bus: Bus, ordered: int) -> None:
 @pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 @sequential
 def test_a_message_counts_when_its_last_fragment_is_published(bus: Bus) -> None:
-    source = bus.source("t", implicit_batching_interval=100_000)
-    source.send(b"x" * 33_000)  # four fragments that fill a datagram each, and one that waits in the open one
+    source = bus.source("t", implicit_batching_interval=100_000, implicit_batching_minimum_length=40_000)
+    source.send(b"x" * 33_000)  # five fragments of 6.6 kB, of which the last one waits in the open datagram
 
     def counted() -> tuple[int, ...]:
         found = stats.take_snapshot(bus.domain).session(source.source)

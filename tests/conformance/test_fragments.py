@@ -88,6 +88,19 @@ def test_what_just_fits_a_datagram_is_not_fragmented(bus: Bus) -> None:
 
 
 @fragmenting
+def test_a_long_message_does_not_wait_for_the_batch_interval(bus: Bus) -> None:
+    source = bus.source(implicit_batching_interval=1_000_000)
+    receiver = bus.receiver()
+    bus.joined(source)
+    source.send(b"", flush=True)
+    pulled = [pull(receiver) for _ in range(2)]
+    for length in (8177, PIECE + 1, PIECE * 2 + 1, PIECE * 4 + 8):
+        source.send(bytes(length))
+        pulled.append(pull(receiver))
+    assert [len(each.data) for each in pulled] == [0, 0, 8177, PIECE + 1, PIECE * 2 + 1, PIECE * 4 + 8]
+
+
+@fragmenting
 def test_raw_fragments_say_where_they_belong(bus: Bus) -> None:
     source = bus.source()
     receiver = bus.receiver(ordered_delivery=0)
@@ -99,7 +112,8 @@ def test_raw_fragments_say_where_they_belong(bus: Bus) -> None:
     fragments = [pull(receiver) for _ in range(3)]
     assert b"".join(fragment.data for fragment in fragments) == sent
     assert [(each.sequence_number, each.first_sequence_number) for each in fragments] == [(0, 0), (1, 1), (2, 2)]
-    assert [each.fragment_info for each in fragments] == [FragmentInfo(0, k * PIECE, len(sent)) for k in range(3)]
+    piece = -(-len(sent) // 3 // 8) * 8  # of one length, a multiple of 8, so that UDP sends a run of them in one go
+    assert [each.fragment_info for each in fragments] == [FragmentInfo(0, k * piece, len(sent)) for k in range(3)]
     assert {each.flags for each in fragments} == {3}
     assert pull(receiver).fragment_info is None
 

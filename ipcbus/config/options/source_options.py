@@ -216,9 +216,10 @@ class SourceOptions(
         unit="bytes",
         minimum=1,
         maximum=2**30,
-        meaning="The source sends a batch as soon as it has this size; 1: it sends each message at once. Not on "
-        "LBT-SMX. On LBT-TCP, and on LBT-RU and LBT-RM over loopback, with 2048 or more, batches that follow each "
-        "other within 200 us are filled up to seven eighths of a datagram, or to 16 KiB.",
+        meaning="The source sends a batch as soon as it has this size; 1: it sends each message at once. A message in "
+        "fragments counts with its whole length. Not on LBT-SMX. On LBT-TCP, and on LBT-RU and LBT-RM over loopback, "
+        "with 2048 or more, batches that follow each other within 200 us are filled up to seven eighths of a datagram, "
+        "or to 16 KiB.",
     )
     implicit_batching_interval = interval(
         200,

@@ -16,7 +16,8 @@ HOUR_NS = 3600 * 10**9
 @pytest.mark.parametrize(("held_back", "reads_on"), [(0, True), (BACKLOG_BYTES - 1, True), (BACKLOG_BYTES, False)])
 def test_what_is_held_back_is_bounded_and_then_delivered(held_back: int, reads_on: bool) -> None:
     receiver = Mock(spec=TcpReceiver)
-    receiver.spare, receiver.reliable_receiver.over = 0, False
+    receiver.spare = 0
+    receiver.reliable_receiver.over = receiver.reliable_receiver.is_unregistered = False
     receiver._awaiting_start, receiver._start_deadline_ns = {3: print}, time.monotonic_ns() + HOUR_NS
     receiver._backlog, receiver._backlog_bytes = [(b"", 0)], held_back
     receiver._holds_back = lambda now_ns: TcpReceiver._holds_back(receiver, now_ns)
