@@ -33,6 +33,8 @@ cdef class BatchWriter:
     cdef uint64_t minimum_length
     cdef uint64_t usual_length, burst_length    # what `minimum_length` is, and in bursts; 0 without
     cdef uint64_t published_ticks
+    cdef uint64_t following         # datagrams that have followed each other as in a burst
+    cdef bint burst_watched         # the timer looks often enough for a datagram that waits to be filled
     cdef uint64_t record_limit          # most bytes of a record, with its header and the last message's padding
     cdef readonly uint64_t datagram_max
     cdef readonly int gate
@@ -66,6 +68,11 @@ cdef class BatchWriter:
     cdef object put_infos(self, sources)
     cdef int await_reservation(self, int64_t timeout_ns) except -1
     cdef int tell_held(self) except -1
+
+
+cdef inline bint waits_to_be_filled(BatchWriter batch) noexcept:
+    """Returns whether the open record would be published, were it not one of a burst."""
+    return batch.minimum_length > batch.usual_length and batch.w.used >= RECORD_HEADER + batch.usual_length
 
 
 cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:

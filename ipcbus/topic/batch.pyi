@@ -58,6 +58,16 @@ class BatchWriter:
     def watch(self, published: Callable[[int], object]) -> None:
         """Has `published` called for each record from now on, also without readers to wake."""
 
+    def watch_burst(self, goes_on: bool) -> int | None:
+        """Notes whether the timer looks often, since datagrams of a burst wait to be filled.
+
+        Args:
+            goes_on: whether a record was published since its last look.
+
+        Returns:
+            The longest time until the next look, in ns; None without a burst.
+        """
+
     def end_timer(self) -> bool:
         """Notes that the timer of the batching interval has ended, unless a record is open; returns whether it has."""
 

@@ -19,6 +19,9 @@ from ringbuf.slot_doorbells cimport SlotDoorbells
 
 cdef enum:
     BURST_NS = 200_000  # datagrams that follow each other within this time are a burst
+    BURST_BEGINS = 8  # datagrams that follow another one before the next are filled: a few in a row do not wait
+    BURST_MAX = 64  # the highest count of such datagrams
+    FILL_NS = 10_000_000  # longest time for which a datagram of a burst waits to be filled
     HELD_BYTES = 122_880  # fragments that a transport over sockets gets in one go
 
 
@@ -105,7 +108,10 @@ cdef class BatchWriter:
     cdef void note_burst(self, uint64_t now) noexcept:
         """Sets how long the next datagram is to be: in a burst, each that is not full costs as much as one that is."""
         cdef double since_ns = <double>(now - self.published_ticks) * self.ns_per_tick()
-        self.minimum_length = self.burst_length if since_ns < BURST_NS else self.usual_length
+        cdef bint follows = since_ns < BURST_NS
+        # A stream that only paused, as for room, need not begin again.
+        self.following = min(self.following + 1, BURST_MAX) if follows else self.following // 2
+        self.minimum_length = self.burst_length if follows and self.following >= BURST_BEGINS else self.usual_length
         self.published_ticks = now
 
     @cython.final
@@ -149,6 +155,11 @@ cdef class BatchWriter:
             before = self.published     # freed behind the section
             self.published, self.watched = published, True
 
+    def watch_burst(self, bint goes_on):
+        with cython.critical_section(self):
+            self.burst_watched = self.minimum_length > self.usual_length and (goes_on or waits_to_be_filled(self))
+            return FILL_NS if self.burst_watched else None
+
     def end_timer(self):
         with cython.critical_section(self):
             self.timer_runs = self.w.used != 0
@@ -183,6 +194,8 @@ cdef class BatchWriter:
         if not self.w.used or self.gate:
             return -1
         age = self.age_ns(now_ticks)
+        if waits_to_be_filled(self):
+            age_ns = min(age_ns, FILL_NS)
         if not held and age < age_ns:
             return age_ns - age
         if held and not (explicit_ns and age >= explicit_ns):

@@ -30,11 +30,14 @@ def publish_old(batch: BatchWriter, now_ticks: int, interval_ns: int, explicit_n
         explicit_ns: greatest age of an explicit batch; 0 for no limit.
     """
     rest_ns = batch.flush_older(now_ticks, interval_ns, explicit_ns)
+    goes_on = batch.timer_runs and batch.ring.head != batch.timer_head
+    batch.timer_head = batch.ring.head
+    # In a burst a datagram may begin to wait at any time, long before the next look at the interval.
+    interval_ns = batch.watch_burst(goes_on) or interval_ns
     if rest_ns >= 0:
-        return TimerResult(rest_ns, False)
-    if batch.timer_runs and batch.ring.head != batch.timer_head:
+        return TimerResult(min(rest_ns, interval_ns), False)
+    if goes_on:
         # The next datagram of a stream opens soon, and a timer that has to be started again wakes the driver.
-        batch.timer_head = batch.ring.head
         return TimerResult(interval_ns, rest_ns == -2)
     # A send meanwhile either finds that the timer has ended, or is found here.
     return TimerResult(None if batch.end_timer() else interval_ns, rest_ns == -2)

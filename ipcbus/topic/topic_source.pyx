@@ -13,7 +13,9 @@ cimport cython
 
 from ipcbus.errors import WouldBlock
 from ipcbus.topic import send_errors, send_modes
-from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for
+from ipcbus.topic.batch cimport (
+    GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for, waits_to_be_filled,
+)
 from ipcbus.topic.message_front cimport copy_part
 from ipcbus.topic.message_retention cimport Retention, retain
 from ipcbus.topic.message_saver cimport MessageSaver
@@ -184,8 +186,8 @@ cdef class TopicSource:
             not batch.explicit_batches or (batch.stamps_messages and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
         )):
             batch_publish_at(batch, self.sent_ticks)
-        elif not batch.timer_runs:
-            batch.timer_runs = True
+        elif not batch.timer_runs or (not batch.burst_watched and waits_to_be_filled(batch)):
+            batch.timer_runs = batch.burst_watched = True
             batch.policy.batch_opened()
         return 0
 

@@ -48,6 +48,20 @@ def test_minimum_length_one_publishes_each_message(bus: Bus) -> None:
         assert published(source) == number
 
 
+@pytest.mark.parametrize("kind", [LBTIPC, LBTRU, LBTTCP], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("mode", ["embedded"])
+def test_a_message_of_the_minimum_length_does_not_wait_for_others(bus: Bus) -> None:
+    source = bus.source(implicit_batching_interval=NEVER_MS, transport_topic_sequence_number_info_interval=0)
+    taker = CallbackTaker(bus)
+    bus.joined(source)
+    sent = 0
+    for count in (1, 2, 3, 5, 9, 40, 200):  # also where the datagrams of a burst are filled
+        for _ in range(count):
+            source.send(bytes(3000))
+        sent += count
+        assert len(taker.data(sent)) == sent
+
+
 @batching
 def test_a_batch_is_published_when_it_is_old(bus: Bus) -> None:
     source = bus.source(implicit_batching_interval=3, implicit_batching_minimum_length=2**20)

@@ -89,7 +89,7 @@ def test_what_just_fits_a_datagram_is_not_fragmented(bus: Bus) -> None:
 
 @fragmenting
 def test_a_long_message_does_not_wait_for_the_batch_interval(bus: Bus) -> None:
-    source = bus.source(implicit_batching_interval=1_000_000)
+    source = bus.source(implicit_batching_interval=1_000_000, transport_topic_sequence_number_info_interval=0)
     receiver = bus.receiver()
     bus.joined(source)
     source.send(b"", flush=True)

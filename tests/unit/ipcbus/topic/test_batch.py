@@ -130,13 +130,38 @@ def test_datagrams_of_a_burst_are_filled(domain: str) -> None:
         reading = channels.join(domain)
         stand = Stand(channel, reading, 200, 900)
         now_ns, found = 10**9, []
-        for number in range(5 + 5 + 23 + 23 + 5 + 5):
-            now_ns += 1_000 if number < 5 + 5 + 23 else 1_000_000
+        for number in range(9 * 5 + 23 + 23 + 5 + 5):
+            now_ns += 1_000 if number < 9 * 5 + 23 else 1_000_000
             channel.writer.set_time(now_ns)
             stand.one.send(bytes(16))  # 40 bytes with header and stamp
             found += [len(datagram) for datagram in stand.datagrams()]
-        # Two datagrams show that it is a burst; the first one after it shows that it is over.
-        assert found == [5, 5, 23, 23, 5, 5]
+        # Nine datagrams show that it is a burst; the first one after it shows that it is over.
+        assert found == [*[5] * 9, 23, 23, 5, 5]
+        reading.leave()
+
+
+def test_the_rest_of_a_burst_waits_for_a_short_time(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        now_ns, rests = 10**9, []
+        channel.writer.set_time(now_ns)
+        for _ in range(9 * 5):
+            stand.one.send(bytes(16))
+        stand.batch.timer_runs = True
+        assert stand.batch.watch_burst(False) is None
+        assert stand.batch.watch_burst(True) == 10_000_000
+        assert stand.batch.watch_burst(False) is None
+        stand.policy.asked.clear()
+        for number in range(1, 7):
+            stand.one.send(bytes(16))
+            rests.append(stand.batch.flush_older(now_ns, 10**12))
+            assert stand.policy.asked == ["opened"] * (number >= 5)  # from there on it is watched
+        assert rests == [*[10**12] * 4, 10_000_000, 10_000_000]
+        assert stand.batch.watch_burst(False) == 10_000_000
+        found = stand.datagrams()
+        assert stand.batch.flush_older(now_ns + 10_000_000, 10**12) == -1
+        assert [len(each) for each in found + stand.datagrams()] == [*[5] * 9, 6]
         reading.leave()
 
 

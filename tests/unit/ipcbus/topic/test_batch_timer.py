@@ -10,7 +10,12 @@ from tests.kit.cases import each_of
 
 
 class Batch(SimpleNamespace):
-    """What the timer knows of an open datagram."""
+    """What the timer knows of an open datagram; `fill_ns` in a burst."""
+
+    fill_ns: int | None = None
+
+    def watch_burst(self, goes_on: bool) -> int | None:
+        return self.fill_ns if goes_on else None
 
     def end_timer(self) -> bool:
         self.timer_runs = self.ring.open_bytes != 0
@@ -52,3 +57,13 @@ def test_the_timer_of_a_stream_goes_on_until_an_interval_passes_without_a_datagr
     assert not batch.timer_runs
     ring.head = 128
     assert publish_old(batch, 7, 1000, 0) == TimerResult(None, False)
+
+
+def test_in_a_burst_the_timer_looks_more_often() -> None:
+    ring = SimpleNamespace(open_bytes=8, head=64)
+    batch: Any = Batch(flush_older=lambda *_: 900, timer_runs=True, timer_head=0, ring=ring, fill_ns=10)
+    assert publish_old(batch, 7, 1000, 0) == TimerResult(10, False)
+    assert publish_old(batch, 7, 1000, 0) == TimerResult(900, False)
+    ring.head = 128
+    batch.flush_older = lambda *_: -1
+    assert publish_old(batch, 7, 1000, 0) == TimerResult(10, False)
