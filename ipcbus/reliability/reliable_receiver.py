@@ -62,7 +62,8 @@ class ReliableReceiver(SessionReceiver):
             multicast: whether the session has a group. Its datagrams also come to a receiver that the source does not
                 register, because it has no room or is not reached; such a receiver begins with the next one that comes.
             resume_at: the number of the first datagram to receive, if the source still holds it: 0 asks for all that
-                the source holds, None only for those that are sent after the source has registered the receiver.
+                the source holds, None only for those that are sent after the source has registered the receiver. With
+                a number no datagram is delivered before that.
         """
         super().__init__(session_id, settings, random, now_ns, identity, resume_at)
         self._address, self._random, self._multicast = address, random, multicast
@@ -272,7 +273,7 @@ class ReliableReceiver(SessionReceiver):
             self._drop(packet, address)
             return []
         self.heard_ns = now_ns
-        if receive_state is None:
+        if receive_state is None or number < (receive_state.first or 0):
             return []  # sent before the source has registered the receiver; else it is missing, and comes again
         lead = self._known_lead
         first, again = number - (flags >> PASSED_SHIFT) if flags > AGAIN else number, bool(flags & AGAIN)
@@ -426,7 +427,8 @@ class ReliableReceiver(SessionReceiver):
 
     def _goes_unregistered(self, now_ns: int) -> bool:
         """Returns whether to take the datagrams of the group without waiting for the registration any longer."""
-        waited = self._refused or now_ns - self._began_ns >= _UNREGISTERED_NS
+        tried = self._attempts >= self._settings.maximum_connect_attempts and now_ns >= self._connect_ns
+        waited = self._refused or tried or now_ns - self._began_ns >= _UNREGISTERED_NS
         return self._multicast and self._resume_at is None and waited
 
     def _make_receive_state(self, now_ns: int, first: int | None) -> ReceiveState:
@@ -456,7 +458,7 @@ class ReliableReceiver(SessionReceiver):
         receive_state = self._receive_state
         proven = self._cookie != 0 and found.cookie == self._cookie
         if receive_state is None or not (proven or self._multicast):
-            self.counts.dgrams_dropped_other += 1
+            self.counts.dgrams_dropped_other += not self._multicast  # a group's is not for this receiver yet
             return
         lead = self._known_lead
         if not proven and lead is not None and found.lead - lead > self._jump_max:

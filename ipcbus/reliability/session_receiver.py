@@ -27,7 +27,7 @@ class SessionReceiver(ABC):
     silence = Cause.SILENCE.value
     """Why a session is over that may be joined again, in words."""
     is_unregistered = False
-    """Whether the receiver takes datagrams though the source has not registered it."""
+    """Whether the receiver began to take datagrams without being registered, and has not been registered since."""
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ cdef class BatchWriter:
     cdef uint64_t minimum_length
     cdef uint64_t usual_length, burst_length    # what `minimum_length` is, and in bursts; 0 without
     cdef uint64_t published_ticks
+    cdef uint64_t burst_ticks       # datagrams that follow each other within this time are a burst
     cdef uint64_t following         # datagrams that have followed each other as in a burst
     cdef bint burst_watched         # the timer looks often enough for a datagram that waits to be filled
     cdef uint64_t record_limit          # most bytes of a record, with its header and the last message's padding
@@ -72,7 +73,15 @@ cdef class BatchWriter:
 
 cdef inline bint waits_to_be_filled(BatchWriter batch) noexcept:
     """Returns whether the open record would be published, were it not one of a burst."""
-    return batch.minimum_length > batch.usual_length and batch.w.used >= RECORD_HEADER + batch.usual_length
+    return (
+        batch.minimum_length > batch.usual_length and not batch.explicit_batches and not batch.gate
+        and batch.w.used >= RECORD_HEADER + batch.usual_length
+    )
+
+
+cdef inline bint follows_a_burst(BatchWriter batch) noexcept:
+    """Returns whether the open record has the usual length, and began when the burst before it was over."""
+    return waits_to_be_filled(batch) and batch.w.open_ticks - batch.published_ticks >= batch.burst_ticks
 
 
 cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:

@@ -76,7 +76,8 @@ class BatchWriter:
 
         Args:
             now_ticks: the time, by the clock of the ring.
-            age_ns: greatest age of messages that are in no explicit batch.
+            age_ns: greatest age of messages that are in no explicit batch; in a burst, a record that has the minimum
+                length is published after 10 ms.
             explicit_ns: greatest age of an explicit batch; 0 for no limit.
 
         Returns:

@@ -18,7 +18,7 @@ from ringbuf.ring cimport VIRTUAL_CLOCK, RingWriter, Writer, aligned, writer_dro
 from ringbuf.slot_doorbells cimport SlotDoorbells
 
 cdef enum:
-    BURST_NS = 200_000  # datagrams that follow each other within this time are a burst
+    BURST_NS = 200_000
     BURST_BEGINS = 8  # datagrams that follow another one before the next are filled: a few in a row do not wait
     BURST_MAX = 64  # the highest count of such datagrams
     FILL_NS = 10_000_000  # longest time for which a datagram of a burst waits to be filled
@@ -107,10 +107,15 @@ cdef class BatchWriter:
     @cython.final
     cdef void note_burst(self, uint64_t now) noexcept:
         """Sets how long the next datagram is to be: in a burst, each that is not full costs as much as one that is."""
-        cdef double since_ns = <double>(now - self.published_ticks) * self.ns_per_tick()
-        cdef bint follows = since_ns < BURST_NS
-        # A stream that only paused, as for room, need not begin again.
-        self.following = min(self.following + 1, BURST_MAX) if follows else self.following // 2
+        cdef double ns_per_tick = self.ns_per_tick()
+        cdef uint64_t since = now - self.published_ticks
+        cdef bint follows
+        self.burst_ticks = <uint64_t>(BURST_NS / ns_per_tick)
+        follows = since < self.burst_ticks
+        if follows:
+            self.following = min(self.following + 1, BURST_MAX)
+        else:  # a stream that only paused, as for room, need not begin again
+            self.following = self.following // 2 if <double>since * ns_per_tick < FILL_NS else 0
         self.minimum_length = self.burst_length if follows and self.following >= BURST_BEGINS else self.usual_length
         self.published_ticks = now
 

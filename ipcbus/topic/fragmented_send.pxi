@@ -67,7 +67,7 @@ cdef int put_fragments(
     cdef uint64_t offset = 0, part_length, first = source.next_sequence
     cdef FragmentHeader *header
     cdef char *place
-    cdef bint last, completes = flush or (length >= batch.usual_length and not batch.explicit_batches)
+    cdef bint last, is_long = length >= batch.usual_length
     while offset < length:
         batch.holds = True
         part_length = min(length - offset, piece)
@@ -88,7 +88,7 @@ cdef int put_fragments(
         count_fragment(source, last)
         if last and flags & FLAG_GUARANTEED:
             source.note_put(first)
-        source.publish_if_complete(batch, completes and last)
+        source.publish_if_complete(batch, last and (flush or (is_long and not batch.explicit_batches)))
     return 0
 
 

@@ -32,4 +32,4 @@ class SendPolicy(Protocol):
         """Wakes threads that wait in `wait_for_release`: a reservation or a fragmented message ended."""
 
     def batch_opened(self) -> None:
-        """Starts the timer of the batching interval; a batch was opened while the timer did not run."""
+        """Makes the timer of batches look: it did not run, or it would look too late at a datagram of a burst."""

@@ -14,7 +14,8 @@ cimport cython
 from ipcbus.errors import WouldBlock
 from ipcbus.topic import send_errors, send_modes
 from ipcbus.topic.batch cimport (
-    GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for, waits_to_be_filled,
+    GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for, follows_a_burst,
+    waits_to_be_filled,
 )
 from ipcbus.topic.message_front cimport copy_part
 from ipcbus.topic.message_retention cimport Retention, retain
@@ -184,7 +185,7 @@ cdef class TopicSource:
         # A full datagram is complete also in an explicit batch: no message fits, nor perhaps the time of publication.
         if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and (
             not batch.explicit_batches or (batch.stamps_messages and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
-        )):
+        )) or follows_a_burst(batch):
             batch_publish_at(batch, self.sent_ticks)
         elif not batch.timer_runs or (not batch.burst_watched and waits_to_be_filled(batch)):
             batch.timer_runs = batch.burst_watched = True

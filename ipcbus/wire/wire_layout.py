@@ -21,8 +21,9 @@ FLAG_FRAGMENT, whose payload begins with a fragment header::
 
 The numbers of the fragments of a message follow one another, and all pieces except the last have the same length. So
 one fragment tells which numbers the message spans, and which bytes each fragment carries. A source cuts a message into
-as few pieces as the datagrams allow, of a length that makes them as equal as a multiple of 8 bytes can. FLAG_TSNI marks
-topic sequence number info: it has no payload, and `sequence` is the number that the topic's next message will have.
+as few pieces as its datagrams allow; their length is that of the message divided by their number, rounded up to a
+multiple of 8. FLAG_TSNI marks topic sequence number info: it has no payload, and `sequence` is the number that the
+topic's next message will have.
 
 FLAG_PROPERTIES marks a message with headers: its bytes are a header block (see `wire.properties`), then its value. The
 pieces of a message in fragments contain both, each fragment has the flag, and `total length` and `offset` count both.

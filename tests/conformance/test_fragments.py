@@ -13,6 +13,7 @@ from ipcbus import FragmentInfo, MessageType
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP
 from tests.kit.forms import CallbackTaker, ReceiveTaker
+from tests.kit.look import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,20 @@ def test_a_long_message_does_not_wait_for_the_batch_interval(bus: Bus) -> None:
         source.send(bytes(length))
         pulled.append(pull(receiver))
     assert [len(each.data) for each in pulled] == [0, 0, 8177, PIECE + 1, PIECE * 2 + 1, PIECE * 4 + 8]
+
+
+@fragmenting
+@embedded
+def test_a_long_message_does_not_end_an_explicit_batch(bus: Bus) -> None:
+    source = bus.source(implicit_batching_interval=1_000_000)
+    receiver = bus.receiver()
+    bus.joined(source)
+    source.send(bytes(100), start_batch=True)
+    source.send(bytes(PIECE + 1000))
+    held = published(source)  # the second fragment waits
+    source.send(b"end", end_batch=True)
+    assert (held, published(source)) == (1, 2)
+    assert [len(pull(receiver).data) for _ in range(4)] == [0, 100, PIECE + 1000, 3]
 
 
 @fragmenting

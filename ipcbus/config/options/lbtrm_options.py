@@ -82,9 +82,9 @@ class LbtrmReceiver:
     transport_lbtrm_connect_interval = udp_options.connect_interval(_NAME, udp_options.ADDITION)
     transport_lbtrm_maximum_connect_attempts = udp_options.maximum_connect_attempts(
         _NAME,
-        " One that gets datagrams goes on instead, with one request in each activity timeout: 10 s after its first "
-        "request, or when the source has no room for it, it takes datagrams without being registered, and cannot ask "
-        "for repairs." + udp_options.ADDITION,
+        " One that gets datagrams of the group goes on instead, with one request in each activity timeout. It takes "
+        "them without being registered from then on, from 10 s after its first request on, or when the source has no "
+        "room for it; it cannot ask for repairs." + udp_options.ADDITION,
     )
     transport_lbtrm_acknowledgement_interval = udp_options.acknowledgement_interval(2000, _NAME, udp_options.ADDITION)
     transport_lbtrm_send_naks = udp_options.send_naks(_NAME)

@@ -95,6 +95,31 @@ def test_a_group_is_received_though_the_source_does_not_register_the_receiver(re
     assert here.over
 
 
+def test_a_receiver_of_a_group_goes_on_after_the_last_request() -> None:
+    here = receiver(multicast=True, maximum_connect_attempts=3)
+    for now in range(0, SECOND, 100 * MS):
+        here.turn(now)
+    assert len(here.take()) == 4  # the last one in the next activity timeout
+    assert here.receive(data(5), AT, SECOND) == [(b"x", 5)]
+    assert (here.state, here.is_unregistered) == (State.CONNECTING, True)
+
+
+def test_what_a_group_sends_before_the_registration_is_not_counted() -> None:
+    pair = Pair(source(multicast=True), receiver(multicast=True))
+    pair.send(b"0", b"1", b"2")
+    before = [packet for packet, _ in pair.there.take()]
+    end = udp_packets.session_message(SESSION, 3, 0, udp_packets.FINAL)
+    for packet in (before[0], end):
+        assert pair.here.receive(packet, AT, 0) == []
+    assert pair.here.state is State.CONNECTING
+    pair.exchange()
+    assert (pair.here.state, pair.here.joined_at) == (State.JOINED, 3)
+    for packet in before:
+        assert pair.here.receive(packet, AT, 0) == []  # it waited in the group's socket
+    counts = pair.here.counts
+    assert (counts.msgs_rcved, counts.duplicate_data, counts.dgrams_dropped_other, counts.lost) == (0, 0, 0, 0)
+
+
 def test_asks_again_and_again_and_then_gives_up() -> None:
     here = receiver(maximum_connect_attempts=3)
     sent = []
@@ -286,7 +311,9 @@ def test_a_receiver_that_a_group_registers_only_at_its_end_still_repairs() -> No
     for packet, to in pair.there.take():
         pair.deliver(packet, to, now)
     assert (pair.here.state, pair.here.missing) == (State.CONNECTING, 1)
+    assert pair.here.is_unregistered
     pair.exchange(now + SECOND)
+    assert not pair.here.is_unregistered
     pair.exchange(now + 2 * SECOND)
     assert (pair.got, pair.here.state) == ([b"0", b"1"], State.ENDED)
 

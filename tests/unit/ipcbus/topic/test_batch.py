@@ -130,13 +130,14 @@ def test_datagrams_of_a_burst_are_filled(domain: str) -> None:
         reading = channels.join(domain)
         stand = Stand(channel, reading, 200, 900)
         now_ns, found = 10**9, []
-        for number in range(9 * 5 + 23 + 23 + 5 + 5):
-            now_ns += 1_000 if number < 9 * 5 + 23 else 1_000_000
+        for number in range(9 * 5 + 23 + 5 + 5 + 5):
+            now_ns += 1_000 if number < 9 * 5 + 23 + 5 else 1_000_000
+            now_ns += 200_000 * (number == 9 * 5 + 23)
             channel.writer.set_time(now_ns)
             stand.one.send(bytes(16))  # 40 bytes with header and stamp
             found += [len(datagram) for datagram in stand.datagrams()]
-        # Nine datagrams show that it is a burst; the first one after it shows that it is over.
-        assert found == [*[5] * 9, 23, 23, 5, 5]
+        # Nine datagrams show that it is a burst. One that begins later than 200 us after it is no part of it.
+        assert found == [*[5] * 9, 23, 5, 5, 5]
         reading.leave()
 
 
@@ -162,6 +163,26 @@ def test_the_rest_of_a_burst_waits_for_a_short_time(domain: str) -> None:
         found = stand.datagrams()
         assert stand.batch.flush_older(now_ns + 10_000_000, 10**12) == -1
         assert [len(each) for each in found + stand.datagrams()] == [*[5] * 9, 6]
+        reading.leave()
+
+
+def test_an_explicit_batch_after_a_burst_does_not_wait_to_be_filled(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        channel.writer.set_time(10**9)
+        for _ in range(9 * 5):
+            stand.one.send(bytes(16))
+        stand.batch.timer_runs = True
+        assert stand.batch.watch_burst(False) is None
+        stand.policy.asked.clear()
+        for number in range(6):
+            stand.one.send(bytes(16), start_batch=number == 0)
+        assert (stand.policy.asked, stand.batch.watch_burst(False)) == ([], None)
+        assert stand.batch.flush_older(10**9, 10**12) == 10**12
+        stand.one.send(bytes(16), end_batch=True)
+        assert (stand.policy.asked, stand.batch.watch_burst(False)) == (["opened"], 10_000_000)
+        stand.batch.flush()
         reading.leave()
 
 

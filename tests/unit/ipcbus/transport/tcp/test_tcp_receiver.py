@@ -24,3 +24,5 @@ def test_what_is_held_back_is_bounded_and_then_delivered(held_back: int, reads_o
     assert TcpReceiver.takes_more(receiver) is reads_on
     # Else the answer that it waits for stays behind what is not read.
     assert TcpReceiver._holds_back(receiver, time.monotonic_ns()) is reads_on
+    receiver.reliable_receiver.is_unregistered = True  # no such answer comes
+    assert not TcpReceiver._holds_back(receiver, time.monotonic_ns())
