@@ -311,9 +311,9 @@ def test_a_receiver_that_a_group_registers_only_at_its_end_still_repairs() -> No
     for packet, to in pair.there.take():
         pair.deliver(packet, to, now)
     assert (pair.here.state, pair.here.missing) == (State.CONNECTING, 1)
-    assert pair.here.is_unregistered
+    unregistered = [pair.here.is_unregistered]
     pair.exchange(now + SECOND)
-    assert not pair.here.is_unregistered
+    assert [*unregistered, pair.here.is_unregistered] == [True, False]
     pair.exchange(now + 2 * SECOND)
     assert (pair.got, pair.here.state) == ([b"0", b"1"], State.ENDED)
 
