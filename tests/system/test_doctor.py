@@ -120,7 +120,10 @@ def host_findings(found: dict[str, Any]) -> list[str]:
 
 
 def test_reclaiming_twice_at_once_is_safe(domain: str, peers: Peers) -> None:
-    for peer in [open_peer(peers, domain) for _ in range(4)]:
+    dead = [open_peer(peers, domain) for _ in range(4)]
+    for peer in dead:
+        peer.pause()  # one that lives on for a moment would reclaim what the others leave
+    for peer in dead:
         peer.kill()
 
     def reclaim() -> int:
