@@ -178,6 +178,11 @@ class ReliableReceiver(SessionReceiver):
         return self._receive_state.first if self._receive_state is not None else None
 
     @property
+    def is_unregistered(self) -> bool:
+        """As in `SessionReceiver`."""
+        return self._receive_state is not None and not self._admitted
+
+    @property
     def stopped_at(self) -> int | None:
         """The number of the first datagram that did not come; None while the source has not registered the receiver."""
         return self._receive_state.base if self._receive_state is not None and self._admitted else self._resume_at
@@ -216,7 +221,7 @@ class ReliableReceiver(SessionReceiver):
         if self.state in OVER:
             return
         if self._receive_state is None and self._goes_unregistered(now_ns):
-            self._receive_state, self.is_unregistered = self._make_receive_state(now_ns, None), True
+            self._receive_state = self._make_receive_state(now_ns, None)
         if self._receive_state is not None:
             known = self.state in (State.JOINED, State.ENDING) and self._cookie != 0
             asks = self._receive_state.turn(now_ns, known)
@@ -398,8 +403,7 @@ class ReliableReceiver(SessionReceiver):
         self._admit(found, now_ns)
         self.answers += 1
         # An end that was announced to the group only may be forged.
-        self._admitted, self.is_unregistered = True, False
-        self._end_announced = bool(found.flags & udp_packets.FINAL)
+        self._admitted, self._end_announced = True, bool(found.flags & udp_packets.FINAL)
         self._step(Cause.ADMITTED, now_ns)
         if self._end_announced:
             self._step(Cause.FINAL, now_ns)

@@ -26,8 +26,6 @@ class SessionReceiver(ABC):
 
     silence = Cause.SILENCE.value
     """Why a session is over that may be joined again, in words."""
-    is_unregistered = False
-    """Whether the receiver began to take datagrams without being registered, and has not been registered since."""
 
     def __init__(
         self,
@@ -88,6 +86,11 @@ class SessionReceiver(ABC):
     def over(self) -> bool:
         """Whether the session is over for this receiver."""
         return self.state in OVER
+
+    @property
+    def is_unregistered(self) -> bool:
+        """Whether the receiver began to take datagrams without being registered, and has not been registered since."""
+        return False
 
     @property
     def asks(self) -> bool:

@@ -78,6 +78,23 @@ def net(zygote: Zygote, domain: str, kind: Kind) -> Iterator[Net]:
         yield Net(peers, kind)
 
 
+def streaming(net: Net) -> tuple[PeerProcess, PeerProcess, str]:
+    """A sender in the middle of a stream to one receiver at 10 % loss: both, and the source string."""
+    sender, stays = net.start("sender"), net.start("stays", loss=10)
+    stays.do("receiver", topic="t")
+    source = net.source(sender)
+    sender.do("joined", topic="t")
+    sender.do("stream", topic="t", size=500, pause=0.001)
+    return sender, stays, source
+
+
+def has_all_since_it_joined(peer: PeerProcess, source: str, sent: int) -> None:
+    """Waits until a receiver has settled all that was sent; it has lost nothing since its first message."""
+    found = Ledger(**peer.do("await_number", topic="t", source=source, number=sent))
+    balanced(found, sent, first=found.first)
+    assert found.lost == 0
+
+
 def wait(seconds: float) -> None:
     """Lets time pass that is itself what a test is about."""
     threading.Event().wait(seconds)
@@ -131,11 +148,7 @@ def test_one_slow_receiver_of_several_topics_of_a_session(net: Net) -> None:
 
 
 def test_a_receiver_is_killed_and_another_one_started_during_repair(net: Net) -> None:
-    sender, stays = net.start("sender"), net.start("stays", loss=10)
-    stays.do("receiver", topic="t")
-    source = net.source(sender)
-    sender.do("joined", topic="t")
-    sender.do("stream", topic="t", size=500, pause=0.001)
+    sender, stays, source = streaming(net)
     for number in range(3):
         goes = net.start(f"goes {number}", loss=10)
         goes.do("receiver", topic="t")
@@ -146,17 +159,11 @@ def test_a_receiver_is_killed_and_another_one_started_during_repair(net: Net) ->
     last.do("await_messages", topic="t", count=500)
     sent = sender.do("halt")["t"]
     assert settled(stays, "t", source, sent).lost == 0
-    found = Ledger(**last.do("await_number", topic="t", source=source, number=sent))
-    balanced(found, sent, first=found.first)
-    assert found.lost == 0
+    has_all_since_it_joined(last, source, sent)
 
 
 def test_receivers_are_stopped_while_they_join(net: Net) -> None:
-    sender, stays = net.start("sender"), net.start("stays", loss=10)
-    stays.do("receiver", topic="t")
-    source = net.source(sender)
-    sender.do("joined", topic="t")
-    sender.do("stream", topic="t", size=500, pause=0.001)
+    sender, stays, source = streaming(net)
     joining = [net.start(f"joins {number}", loss=10) for number in range(6)]
     for number, peer in enumerate(joining):
         peer.start("receiver", topic="t")
@@ -171,9 +178,7 @@ def test_receivers_are_stopped_while_they_join(net: Net) -> None:
     sent = sender.do("halt")["t"]
     assert settled(stays, "t", source, sent).lost == 0
     for peer in joining:
-        found = Ledger(**peer.do("await_number", topic="t", source=source, number=sent))
-        balanced(found, sent, first=found.first)
-        assert found.lost == 0
+        has_all_since_it_joined(peer, source, sent)
 
 
 def test_a_source_is_killed_during_repair(net: Net) -> None:
@@ -210,9 +215,7 @@ def test_a_receiver_joins_while_another_one_pauses(net: Net) -> None:
     joins.do("await_messages", topic="t", count=1000)
     sent = sender.do("halt")["t"]
     assert settled(paused, "t", source, sent).lost == 0
-    found = Ledger(**joins.do("await_number", topic="t", source=source, number=sent))
-    balanced(found, sent, first=found.first)
-    assert found.lost == 0
+    has_all_since_it_joined(joins, source, sent)
 
 
 @pytest.mark.parametrize("fate", ["killed", "stopped"])

@@ -141,16 +141,21 @@ def test_datagrams_of_a_burst_are_filled(domain: str) -> None:
         reading.leave()
 
 
+def send_burst(stand: Stand) -> None:
+    """Sends nine datagrams of five messages; the next one is to be filled, and no timer looks at it yet."""
+    for _ in range(9 * 5):
+        stand.one.send(bytes(16))
+    stand.batch.timer_runs = True
+    assert stand.batch.watch_burst(False) is None
+
+
 def test_the_rest_of_a_burst_waits_for_a_short_time(domain: str) -> None:
     with channels.owned(domain) as channel:
         reading = channels.join(domain)
         stand = Stand(channel, reading, 200, 900)
         now_ns, rests = 10**9, []
         channel.writer.set_time(now_ns)
-        for _ in range(9 * 5):
-            stand.one.send(bytes(16))
-        stand.batch.timer_runs = True
-        assert stand.batch.watch_burst(False) is None
+        send_burst(stand)
         assert stand.batch.watch_burst(True) == 10_000_000
         assert stand.batch.watch_burst(False) is None
         stand.policy.asked.clear()
@@ -171,10 +176,7 @@ def test_an_explicit_batch_after_a_burst_does_not_wait_to_be_filled(domain: str)
         reading = channels.join(domain)
         stand = Stand(channel, reading, 200, 900)
         channel.writer.set_time(10**9)
-        for _ in range(9 * 5):
-            stand.one.send(bytes(16))
-        stand.batch.timer_runs = True
-        assert stand.batch.watch_burst(False) is None
+        send_burst(stand)
         stand.policy.asked.clear()
         for number in range(6):
             stand.one.send(bytes(16), start_batch=number == 0)
