@@ -22,8 +22,8 @@ cdef class BatchWriter:
     cdef object policy
     cdef object published           # called with the slots whose readers wait for a record
     cdef SlotDoorbells doorbells    # `published`, where it is compiled; else None
-    cdef bint holds                 # `published` may wait until more records are published
-    cdef uint64_t held              # the slots that it has not been called with for that reason
+    cdef bint holds                 # fragments follow: `published` may wait until more records are published
+    cdef uint64_t held              # the slots that it has not been called with, for that reason or in a fast burst
     cdef uint64_t told_at           # the position up to which it has been called
     cdef bint watched        # `published` is called for each record, also without such slots
     cdef uint64_t **publish_pairs         # pairs of words: publication copies the first word to the second
@@ -35,6 +35,8 @@ cdef class BatchWriter:
     cdef uint64_t published_ticks
     cdef uint64_t burst_ticks       # datagrams that follow each other within this time are a burst
     cdef uint64_t following         # datagrams that have followed each other as in a burst
+    cdef uint64_t in_fast_burst     # datagrams that have followed each other as in a fast burst
+    cdef uint64_t fast_bytes        # in a fast burst: `published` may wait until this many bytes are published
     cdef bint burst_watched         # the timer looks often enough for a datagram that waits to be filled
     cdef uint64_t record_limit          # most bytes of a record, with its header and the last message's padding
     cdef readonly uint64_t datagram_max
@@ -63,12 +65,14 @@ cdef class BatchWriter:
     cdef int end_reservation(self, bint cancelled) except -1
     cdef void note_wait(self, uint64_t now) noexcept
     cdef void note_burst(self, uint64_t now) noexcept
-    cdef int tell(self, uint64_t parked) except -1
+    cdef int tell(self, uint64_t parked, bint may_wait) except -1
     cdef bint publish_open(self) except -1
+    cdef int watch_held(self) except -1
     cdef int64_t publish_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns) except? -3
     cdef object put_infos(self, sources)
     cdef int await_reservation(self, int64_t timeout_ns) except -1
     cdef int tell_held(self) except -1
+    cdef void go_on(self) noexcept
 
 
 cdef inline bint waits_to_be_filled(BatchWriter batch) noexcept:
@@ -81,7 +85,7 @@ cdef inline bint waits_to_be_filled(BatchWriter batch) noexcept:
 
 cdef inline bint follows_a_burst(BatchWriter batch) noexcept:
     """Returns whether the open record has the usual length, and began when the burst before it was over."""
-    return waits_to_be_filled(batch) and batch.w.open_ticks - batch.published_ticks >= batch.burst_ticks
+    return waits_to_be_filled(batch) and <int64_t>(batch.w.open_ticks - batch.published_ticks) >= <int64_t>batch.burst_ticks
 
 
 cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:
@@ -106,7 +110,7 @@ cdef inline int batch_publish(BatchWriter batch) except -1:
     return batch_publish_at(batch, writer_ticks(batch.w) if batch.stamps_messages else 0)
 
 
-cdef inline int batch_publish_at(BatchWriter batch, uint64_t now) except -1:
+cdef inline int batch_publish_at(BatchWriter batch, uint64_t now, bint may_wait=False) except -1:
     """Publishes the open record at a known time, which matters only where messages have stamps."""
     cdef uint64_t parked
     cdef uint32_t i
@@ -122,6 +126,12 @@ cdef inline int batch_publish_at(BatchWriter batch, uint64_t now) except -1:
     batch.record_number += 1
     if parked and batch.doorbells is not None and not batch.watched:
         batch.doorbells.ring(parked)
-    elif parked or batch.watched:
-        batch.tell(parked)
+    elif parked or batch.held or batch.watched:
+        batch.tell(parked, may_wait)
     return 0
+
+
+cdef inline int batch_publish_complete(BatchWriter batch, uint64_t now, bint flush) except -1:
+    """Publishes the open record, to which no message is to be added; in a fast burst, the readers may be told later."""
+    batch_publish_at(batch, now, not flush)
+    return batch.watch_held() if batch.held else 0

@@ -23,6 +23,10 @@ cdef enum:
     BURST_MAX = 64  # the highest count of such datagrams
     FILL_NS = 10_000_000  # longest time for which a datagram of a burst waits to be filled
     HELD_BYTES = 122_880  # fragments that a transport over sockets gets in one go
+    FAST_NS = 50_000  # datagrams that follow each other within this time are a fast burst
+    FAST_MAX = 512  # the highest count of datagrams of a fast burst
+    FAST_PART = 64  # of so many of them, one may be held back
+    FAST_BYTES = 57_344  # datagrams of a fast burst that a transport gets in one go: UDP sends up to 65,000 bytes as one
 
 
 cdef class BatchWriter:
@@ -108,28 +112,42 @@ cdef class BatchWriter:
     cdef void note_burst(self, uint64_t now) noexcept:
         """Sets how long the next datagram is to be: in a burst, each that is not full costs as much as one that is."""
         cdef double ns_per_tick = self.ns_per_tick()
-        cdef uint64_t since = now - self.published_ticks
+        cdef int64_t since = <int64_t>(now - self.published_ticks)  # negative where another thread published meanwhile
         cdef bint follows
         self.burst_ticks = <uint64_t>(BURST_NS / ns_per_tick)
-        follows = since < self.burst_ticks
+        follows = since < <int64_t>self.burst_ticks
         if follows:
             self.following = min(self.following + 1, BURST_MAX)
-        else:  # a stream that only paused, as for room, need not begin again
+        else:  # a stream that only paused need not begin again
             self.following = self.following // 2 if <double>since * ns_per_tick < FILL_NS else 0
+        if <double>since * ns_per_tick < FAST_NS:
+            self.in_fast_burst = min(self.in_fast_burst + 1, FAST_MAX)
+            self.fast_bytes = min(FAST_BYTES, self.in_fast_burst // FAST_PART * self.burst_length)
+        else:
+            self.in_fast_burst = self.in_fast_burst // 2 if self.following else 0
+            self.fast_bytes = 0
         self.minimum_length = self.burst_length if follows and self.following >= BURST_BEGINS else self.usual_length
         self.published_ticks = now
 
     @cython.final
-    cdef int tell(self, uint64_t parked) except -1:
+    cdef int tell(self, uint64_t parked, bint may_wait) except -1:
         """Tells the readers in these slots about what is published, unless more records follow at once."""
-        if self.holds and not self.watched and self.w.head - self.told_at < HELD_BYTES:
+        cdef uint64_t hold_bytes = HELD_BYTES if self.holds else self.fast_bytes if may_wait else 0
+        if self.w.head - self.told_at < hold_bytes and not self.watched:
             self.held |= parked
             return 0
         # First: other threads may publish during the call.
         parked |= self.held
         self.held, self.holds, self.told_at = 0, False, self.w.head
         self.published(parked)
+        self.go_on()
         return 0
+
+    @cython.final
+    cdef void go_on(self) noexcept:
+        """Has the gap before the next datagram of a burst begin now: until now it was not the application that took time."""
+        if self.burst_length:
+            self.published_ticks = writer_ticks(self.w)
 
     @cython.final
     cdef int tell_held(self) except -1:
@@ -137,8 +155,16 @@ cdef class BatchWriter:
         self.holds = False
         if not self.held:
             return 0
-        self.tell(0)
+        self.tell(0, False)
         return 1
+
+    @cython.final
+    cdef int watch_held(self) except -1:
+        """Has the timer tell the readers what `tell` has kept from them, in case that the burst ends."""
+        if self.held and not (self.holds or (self.timer_runs and self.burst_watched)):
+            self.timer_runs = self.burst_watched = True
+            self.policy.batch_opened()
+        return 0
 
     def flush(self):
         with cython.critical_section(self):
@@ -147,11 +173,12 @@ cdef class BatchWriter:
     @cython.final
     cdef bint publish_open(self) except -1:
         """Publishes the open record unless it is empty or reserved; returns whether it did. The caller has the lock."""
-        if self.gate & (GATE_RESERVED | GATE_FORKED) or not self.w.used:
+        if self.gate & (GATE_RESERVED | GATE_FORKED):
             return False
-        writer_drop_empty(self.w)
+        if self.w.used:
+            writer_drop_empty(self.w)
         if not self.w.used:
-            return False
+            return self.tell_held()
         batch_publish(self)
         return True
 
@@ -162,12 +189,12 @@ cdef class BatchWriter:
 
     def watch_burst(self, bint goes_on):
         with cython.critical_section(self):
-            self.burst_watched = self.minimum_length > self.usual_length and (goes_on or waits_to_be_filled(self))
+            self.burst_watched = self.minimum_length > self.usual_length and (goes_on or self.held or waits_to_be_filled(self))
             return FILL_NS if self.burst_watched else None
 
     def end_timer(self):
         with cython.critical_section(self):
-            self.timer_runs = self.w.used != 0
+            self.timer_runs = self.w.used != 0 or self.held != 0
             return not self.timer_runs
 
     @cython.final
@@ -196,6 +223,7 @@ cdef class BatchWriter:
     cdef int64_t publish_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns) except? -3:
         cdef int64_t age
         cdef bint held = self.explicit_batches != 0
+        self.tell_held()
         if not self.w.used or self.gate:
             return -1
         age = self.age_ns(now_ticks)

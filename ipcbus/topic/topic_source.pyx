@@ -14,8 +14,8 @@ cimport cython
 from ipcbus.errors import WouldBlock
 from ipcbus.topic import send_errors, send_modes
 from ipcbus.topic.batch cimport (
-    GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for, follows_a_burst,
-    waits_to_be_filled,
+    GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, batch_publish_complete, bears_stamp, bytes_for,
+    follows_a_burst, waits_to_be_filled,
 )
 from ipcbus.topic.message_front cimport copy_part
 from ipcbus.topic.message_retention cimport Retention, retain
@@ -97,7 +97,7 @@ cdef class TopicSource:
             elif self.gate & ~own_gates:
                 self.pass_gate(block)
             elif batch.w.used + need > batch.record_limit:
-                batch_publish(batch)
+                batch_publish_complete(batch, writer_ticks(batch.w), False)
             else:
                 place = writer_claim(batch.w, need)
                 if place != NULL:
@@ -119,6 +119,7 @@ cdef class TopicSource:
         except WouldBlock:
             _atomics.store_relaxed64(&self.line.send_would_block, self.line.send_would_block + 1)
             raise
+        self.batch.go_on()
         return 0
 
     @cython.final
@@ -186,7 +187,7 @@ cdef class TopicSource:
         if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and (
             not batch.explicit_batches or (batch.stamps_messages and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
         )) or follows_a_burst(batch):
-            batch_publish_at(batch, self.sent_ticks)
+            batch_publish_complete(batch, self.sent_ticks, flush)
         elif not batch.timer_runs or (not batch.burst_watched and waits_to_be_filled(batch)):
             batch.timer_runs = batch.burst_watched = True
             batch.policy.batch_opened()

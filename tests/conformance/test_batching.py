@@ -50,14 +50,16 @@ def test_minimum_length_one_publishes_each_message(bus: Bus) -> None:
 
 @pytest.mark.parametrize("kind", [LBTIPC, LBTRU, LBTTCP], ids=lambda kind: str(kind.name))
 @pytest.mark.parametrize("mode", ["embedded"])
-def test_a_message_of_the_minimum_length_does_not_wait_for_others(bus: Bus) -> None:
+@pytest.mark.parametrize("length", [3000, 20_000])
+def test_a_message_of_the_minimum_length_does_not_wait_for_others(bus: Bus, length: int) -> None:
     source = bus.source(implicit_batching_interval=NEVER_MS, transport_topic_sequence_number_info_interval=0)
     taker = CallbackTaker(bus)
     bus.joined(source)
     sent = 0
-    for count in (1, 2, 3, 5, 9, 40, 200):  # also where the datagrams of a burst are filled
+    # Also where the datagrams of a burst are filled, and those of a fast one go to the system together.
+    for count in (1, 2, 3, 5, 9, 40, 200, 2000):
         for _ in range(count):
-            source.send(bytes(3000))
+            source.send(bytes(length))
         sent += count
         assert len(taker.data(sent)) == sent
 

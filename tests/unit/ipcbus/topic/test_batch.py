@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -168,6 +169,89 @@ def test_the_rest_of_a_burst_waits_for_a_short_time(domain: str) -> None:
         found = stand.datagrams()
         assert stand.batch.flush_older(now_ns + 10_000_000, 10**12) == -1
         assert [len(each) for each in found + stand.datagrams()] == [*[5] * 9, 6]
+        reading.leave()
+
+
+def fast_burst(stand: Stand, datagrams: int) -> list[int]:
+    """Sends datagrams at one moment; returns how many were published at each call of `published`."""
+    told: list[int] = []
+    stand.park()
+    for number in range(1, datagrams + 1):
+        while not (found := len(stand.datagrams())):
+            stand.policy.asked.clear()
+            stand.one.send(bytes(16))
+        assert found == 1
+        if "parked 1" in stand.policy.asked:
+            told.append(number)
+    return told
+
+
+def test_the_datagrams_of_a_fast_burst_go_to_the_transport_together(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        channel.writer.set_time(10**9)
+        told = fast_burst(stand, 700)
+        # The first 127 go alone; then one of each 64 is kept back, seven at most.
+        assert told[:127] == list(range(1, 128))
+        gaps = np.diff(told)
+        assert (gaps[:126].max(), gaps[-10:].tolist()) == (1, [8] * 10)
+        assert np.all(np.diff(gaps) >= 0)
+        reading.leave()
+
+
+@pytest.mark.parametrize("how", ["flush", "a message with flush", "the timer", "a pause", "a full ring"])
+def test_what_a_fast_burst_keeps_back_is_told_of(domain: str, how: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        channel.writer.set_time(10**9)
+        fast_burst(stand, 600)
+        while fast_burst(stand, 1):
+            pass  # until one is kept back
+        stand.policy.asked.clear()
+        if how == "flush":
+            assert stand.batch.flush()
+        elif how == "a message with flush":
+            stand.one.send(b"", flush=True)
+        elif how == "the timer":
+            assert stand.batch.watch_burst(False) == 10_000_000
+            assert not stand.batch.end_timer()
+            stand.batch.flush_older(10**9, 10**12)
+        elif how == "a pause":
+            channel.writer.set_time(10**9 + 60_000)
+            while "parked 1" not in stand.policy.asked:
+                assert not stand.datagrams()
+                stand.one.send(bytes(16))
+        else:
+            while "full one" not in stand.policy.asked:
+                with contextlib.suppress(ipcbus.WouldBlock):
+                    stand.one.send(bytes(16), block=False)
+        assert "parked 1" in stand.policy.asked
+        assert not stand.batch.flush()  # nothing is kept back any more
+        assert stand.batch.end_timer()
+        reading.leave()
+
+
+def test_the_timer_is_asked_to_look_at_what_a_fast_burst_keeps_back(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        channel.writer.set_time(10**9)
+        fast_burst(stand, 600)
+        while fast_burst(stand, 1):
+            pass
+        stand.batch.flush_older(10**9, 10**12)
+        stand.batch.flush()
+        assert stand.batch.end_timer()
+        assert stand.batch.watch_burst(False) is None
+        stand.policy.asked.clear()
+        # Each of these messages is a datagram, so none of them waits to be filled.
+        while "opened" not in stand.policy.asked:
+            stand.one.send(bytes(920))
+            assert stand.policy.asked in (["opened"], ["parked 1"])
+            stand.datagrams()
+        assert stand.batch.timer_runs
         reading.leave()
 
 
