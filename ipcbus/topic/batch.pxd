@@ -132,6 +132,6 @@ cdef inline int batch_publish_at(BatchWriter batch, uint64_t now, bint may_wait=
 
 
 cdef inline int batch_publish_complete(BatchWriter batch, uint64_t now, bint flush) except -1:
-    """Publishes the open record, to which no message is to be added; in a fast burst, the readers may be told later."""
+    """Publishes the open record, to which no message is to be added; in a fast burst, the readers may get it later."""
     batch_publish_at(batch, now, not flush)
     return batch.watch_held() if batch.held else 0

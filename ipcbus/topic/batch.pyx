@@ -25,7 +25,7 @@ cdef enum:
     HELD_BYTES = 122_880  # fragments that a transport over sockets gets in one go
     FAST_NS = 50_000  # datagrams that follow each other within this time are a fast burst
     FAST_MAX = 512  # the highest count of datagrams of a fast burst
-    FAST_PART = 64  # of so many of them, one may be held back
+    FAST_PART = 64  # of 64 datagrams of a fast burst, one may be held back
     FAST_BYTES = 57_344  # datagrams of a fast burst that a transport gets in one go: UDP sends up to 65,000 bytes as one
 
 
