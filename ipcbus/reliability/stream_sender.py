@@ -223,8 +223,8 @@ class StreamSender(SessionSender):
     def _trim(self) -> None:
         """Drops the oldest datagrams above the size of the window, but not the last one."""
         while self._held_bytes > self._held_max and self.trail < self.lead - 1:
-            self._held_bytes -= len(self._held.pop(self.trail))
-            self.trail += 1
+            self.trail += 1  # first: Ctrl-C may raise between any two lines
+            self._held_bytes -= len(self._held.pop(self.trail - 1, b""))
 
     def _limit_buffers(self, number: int) -> None:
         """Takes from clients that have too much to take what the behavior says."""

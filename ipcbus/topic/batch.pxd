@@ -37,6 +37,7 @@ cdef class BatchWriter:
     cdef uint64_t following         # datagrams that have followed each other as in a burst
     cdef uint64_t in_fast_burst     # datagrams that have followed each other as in a fast burst
     cdef uint64_t fast_bytes        # in a fast burst: `published` may wait until this many bytes are published
+    cdef uint64_t looked_ticks      # when the timer looked last
     cdef bint burst_watched         # the timer looks often enough for a datagram that waits to be filled
     cdef uint64_t record_limit          # most bytes of a record, with its header and the last message's padding
     cdef readonly uint64_t datagram_max
@@ -132,6 +133,10 @@ cdef inline int batch_publish_at(BatchWriter batch, uint64_t now, bint may_wait=
 
 
 cdef inline int batch_publish_complete(BatchWriter batch, uint64_t now, bint flush) except -1:
-    """Publishes the open record, to which no message is to be added; in a fast burst, the readers may get it later."""
-    batch_publish_at(batch, now, not flush)
+    """Publishes the open record, to which no message is to be added; in a fast burst, the readers may get it later.
+
+    They get a message that takes a datagram of its own at once.
+    """
+    cdef bint shares = batch.w.messages > 1 or batch.w.used < RECORD_HEADER + batch.burst_length
+    batch_publish_at(batch, now, shares and not flush)
     return batch.watch_held() if batch.held else 0

@@ -25,8 +25,9 @@ cdef enum:
     HELD_BYTES = 122_880  # fragments that a transport over sockets gets in one go
     FAST_NS = 50_000  # datagrams that follow each other within this time are a fast burst
     FAST_MAX = 512  # the highest count of datagrams of a fast burst
-    FAST_PART = 64  # of 64 datagrams of a fast burst, one may be held back
-    FAST_BYTES = 57_344  # datagrams of a fast burst that a transport gets in one go: UDP sends up to 65,000 bytes as one
+    FAST_PART = 64  # a transport gets a sixty-fourth of the datagrams that a fast burst has had in one go
+    FAST_BYTES = 57_344  # and at most these bytes, with the last datagram on top: UDP sends up to 65,000 bytes as one
+    WATCHED_NS = 30_000_000  # time since its last look for which the timer is trusted to look again soon
 
 
 cdef class BatchWriter:
@@ -120,18 +121,23 @@ cdef class BatchWriter:
             self.following = min(self.following + 1, BURST_MAX)
         else:  # a stream that only paused need not begin again
             self.following = self.following // 2 if <double>since * ns_per_tick < FILL_NS else 0
-        if <double>since * ns_per_tick < FAST_NS:
-            self.in_fast_burst = min(self.in_fast_burst + 1, FAST_MAX)
-            self.fast_bytes = min(FAST_BYTES, self.in_fast_burst // FAST_PART * self.burst_length)
-        else:
-            self.in_fast_burst = self.in_fast_burst // 2 if self.following else 0
-            self.fast_bytes = 0
         self.minimum_length = self.burst_length if follows and self.following >= BURST_BEGINS else self.usual_length
         self.published_ticks = now
+        self.fast_bytes = 0
+        if <double>since * ns_per_tick >= FAST_NS:
+            self.in_fast_burst = self.in_fast_burst // 2 if self.following else 0
+            return
+        self.in_fast_burst = min(self.in_fast_burst + 1, FAST_MAX)
+        # While a callback lasts, or no thread drives the context, nothing would end the wait of what is held back.
+        if <double>(<int64_t>(now - self.looked_ticks)) * ns_per_tick < WATCHED_NS:
+            self.fast_bytes = min(FAST_BYTES, self.in_fast_burst // FAST_PART * self.burst_length)
 
     @cython.final
     cdef int tell(self, uint64_t parked, bint may_wait) except -1:
-        """Tells the readers in these slots about what is published, unless more records follow at once."""
+        """Tells the readers in these slots about what is published.
+
+        Not yet where fragments of the same message follow, or where the record may wait and a fast burst goes on.
+        """
         cdef uint64_t hold_bytes = HELD_BYTES if self.holds else self.fast_bytes if may_wait else 0
         if self.w.head - self.told_at < hold_bytes and not self.watched:
             self.held |= parked
@@ -145,7 +151,7 @@ cdef class BatchWriter:
 
     @cython.final
     cdef void go_on(self) noexcept:
-        """Has the gap before the next datagram of a burst begin now: until now it was not the application that took time."""
+        """Begins to measure the gap before the next datagram: time that the session itself took does not count."""
         if self.burst_length:
             self.published_ticks = writer_ticks(self.w)
 
@@ -172,7 +178,10 @@ cdef class BatchWriter:
 
     @cython.final
     cdef bint publish_open(self) except -1:
-        """Publishes the open record unless it is empty or reserved; returns whether it did. The caller has the lock."""
+        """Publishes the open record unless it is empty or reserved, and tells the readers about all that is published.
+
+        It returns whether there was anything to publish or to tell. The caller has the lock.
+        """
         if self.gate & (GATE_RESERVED | GATE_FORKED):
             return False
         if self.w.used:
@@ -189,6 +198,7 @@ cdef class BatchWriter:
 
     def watch_burst(self, bint goes_on):
         with cython.critical_section(self):
+            self.looked_ticks = writer_ticks(self.w)
             self.burst_watched = self.minimum_length > self.usual_length and (goes_on or self.held or waits_to_be_filled(self))
             return FILL_NS if self.burst_watched else None
 

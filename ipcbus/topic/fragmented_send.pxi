@@ -45,10 +45,7 @@ cdef int append_fragments(
             source, front, data, length, aligned((length + fragments - 1) // fragments), flags | FLAG_FRAGMENT, flush,
             GATE_RESERVED if exclusive else 0,
         )
-        if flush or batch.w.head - batch.told_at >= batch.fast_bytes:
-            return batch.tell_held()
-        batch.holds = False
-        return batch.watch_held()
+        return batch.tell_held()
     finally:
         batch.holds = False
         source.gate &= ~SOURCE_FRAGMENTING

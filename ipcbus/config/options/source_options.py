@@ -219,8 +219,9 @@ class SourceOptions(
         meaning="The source sends a batch as soon as it has this size; 1: it sends each message at once. A message in "
         "fragments counts with its whole length. Not on LBT-SMX. On LBT-TCP, and on LBT-RU and LBT-RM over loopback, "
         "with 2048 or more, batches that follow each other within 200 us are filled up to seven eighths of a datagram, "
-        "or to 16 KiB, after the first few. One that has this size waits for that for 10 ms at most. In a long burst, "
-        "up to eight batches that follow each other within 50 us are sent together, after 10 ms at most.",
+        "or to 16 KiB, after the first few. One that has this size waits for that for 10 ms at most, if the context is "
+        "driven. In a long burst, batches that follow each other within 50 us are sent together, 64 KiB in one go, "
+        "within the same time; a message that fills a batch alone, or takes several, is sent at once.",
     )
     implicit_batching_interval = interval(
         200,

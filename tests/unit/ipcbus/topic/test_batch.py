@@ -176,6 +176,7 @@ def fast_burst(stand: Stand, datagrams: int) -> list[int]:
     """Sends datagrams at one moment; returns how many were published at each call of `published`."""
     told: list[int] = []
     stand.park()
+    stand.batch.watch_burst(True)
     for number in range(1, datagrams + 1):
         while not (found := len(stand.datagrams())):
             stand.policy.asked.clear()
@@ -239,19 +240,48 @@ def test_the_timer_is_asked_to_look_at_what_a_fast_burst_keeps_back(domain: str)
         stand = Stand(channel, reading, 200, 900)
         channel.writer.set_time(10**9)
         fast_burst(stand, 600)
-        while fast_burst(stand, 1):
-            pass
-        stand.batch.flush_older(10**9, 10**12)
         stand.batch.flush()
         assert stand.batch.end_timer()
         assert stand.batch.watch_burst(False) is None
         stand.policy.asked.clear()
-        # Each of these messages is a datagram, so none of them waits to be filled.
-        while "opened" not in stand.policy.asked:
-            stand.one.send(bytes(920))
-            assert stand.policy.asked in (["opened"], ["parked 1"])
-            stand.datagrams()
+        stand.one.send(bytes(16))
+        assert stand.policy.asked == ["opened"]
+        while not stand.datagrams():
+            stand.one.send(bytes(150))
         assert stand.batch.timer_runs
+        assert stand.batch.watch_burst(False) == 10_000_000  # for the datagram that is kept back
+        reading.leave()
+
+
+def test_a_message_that_takes_a_datagram_of_its_own_is_never_kept_back(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        channel.writer.set_time(10**9)
+        fast_burst(stand, 600)
+        for _ in range(20):
+            stand.policy.asked.clear()
+            stand.one.send(bytes(910))
+            assert "parked 1" in stand.policy.asked
+            assert not stand.batch.flush()
+            stand.datagrams()
+        reading.leave()
+
+
+def test_nothing_is_kept_back_while_nobody_runs_the_timer(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 200, 900)
+        channel.writer.set_time(10**9)
+        fast_burst(stand, 600)
+        told = 0
+        for at in range(10**9, 10**9 + 40_000_000, 1000):
+            channel.writer.set_time(at)
+            stand.policy.asked.clear()
+            stand.one.send(bytes(16))
+            published = len(stand.datagrams())
+            told = told + 1 if "parked 1" in stand.policy.asked else 0 if published else told
+        assert told > 300  # each datagram of the last 10 ms
         reading.leave()
 
 
