@@ -33,7 +33,7 @@ def publish_old(batch: BatchWriter, now_ticks: int, interval_ns: int, explicit_n
     goes_on = batch.timer_runs and batch.ring.head != batch.timer_head
     batch.timer_head = batch.ring.head
     # In a burst a datagram may begin to wait at any time, long before the next look at the interval.
-    interval_ns = batch.watch_burst(goes_on) or interval_ns
+    interval_ns = min(batch.watch_burst(goes_on) or interval_ns, interval_ns)
     if rest_ns >= 0:
         return TimerResult(min(rest_ns, interval_ns), False)
     if goes_on:

@@ -67,3 +67,5 @@ def test_in_a_burst_the_timer_looks_more_often() -> None:
     ring.head = 128
     batch.flush_older = lambda *_: -1
     assert publish_old(batch, 7, 1000, 0) == TimerResult(10, False)
+    ring.head = 192
+    assert publish_old(batch, 7, 5, 0) == TimerResult(5, False)  # the interval of the option is shorter
