@@ -69,6 +69,7 @@ cdef class BatchWriter:
     cdef int tell(self, uint64_t parked, bint may_wait) except -1
     cdef bint publish_open(self) except -1
     cdef int watch_held(self) except -1
+    cdef int ask_timer(self) except -1
     cdef int64_t publish_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns) except? -3
     cdef object put_infos(self, sources)
     cdef int await_reservation(self, int64_t timeout_ns) except -1
@@ -137,6 +138,6 @@ cdef inline int batch_publish_complete(BatchWriter batch, uint64_t now, bint flu
 
     They get a message that takes a datagram of its own at once.
     """
-    cdef bint shares = batch.w.messages > 1 or batch.w.used < RECORD_HEADER + batch.burst_length
-    batch_publish_at(batch, now, shares and not flush)
+    cdef bint alone = batch.w.messages <= 1 and batch.w.used >= RECORD_HEADER + batch.burst_length
+    batch_publish_at(batch, now, not (flush or alone))
     return batch.watch_held() if batch.held else 0

@@ -53,7 +53,11 @@ class BatchWriter:
         """
 
     def flush(self) -> bool:
-        """Publishes the open record without waiting; returns whether there was one."""
+        """Publishes the open record without waiting, and calls `published` for what a fast burst has kept back.
+
+        Returns:
+            Whether there was any of both.
+        """
 
     def watch(self, published: Callable[[int], object]) -> None:
         """Has `published` called for each record from now on, also without readers to wake."""
@@ -72,7 +76,7 @@ class BatchWriter:
         """Notes that the timer of the batching interval has ended, unless a record is open; returns whether it has."""
 
     def flush_older(self, now_ticks: int, age_ns: int, explicit_ns: int = 0) -> int:
-        """Publishes the open record if it is old enough.
+        """Publishes the open record if it is old enough; calls `published` for what a fast burst has kept back.
 
         Args:
             now_ticks: the time, by the clock of the ring.

@@ -111,20 +111,23 @@ cdef class BatchWriter:
 
     @cython.final
     cdef void note_burst(self, uint64_t now) noexcept:
-        """Sets how long the next datagram is to be: in a burst, each that is not full costs as much as one that is."""
+        """Sets how long the next datagram is to be, and how many bytes the transport gets in one go.
+
+        In a burst, a datagram that is not full costs as much as one that is; in a fast one, several cost as much as one.
+        """
         cdef double ns_per_tick = self.ns_per_tick()
-        cdef int64_t since = <int64_t>(now - self.published_ticks)  # negative where another thread published meanwhile
-        cdef bint follows
+        # Negative where another thread published meanwhile.
+        cdef double since_ns = <double>(<int64_t>(now - self.published_ticks)) * ns_per_tick
+        cdef bint follows = since_ns < BURST_NS
         self.burst_ticks = <uint64_t>(BURST_NS / ns_per_tick)
-        follows = since < <int64_t>self.burst_ticks
         if follows:
             self.following = min(self.following + 1, BURST_MAX)
         else:  # a stream that only paused need not begin again
-            self.following = self.following // 2 if <double>since * ns_per_tick < FILL_NS else 0
+            self.following = self.following // 2 if since_ns < FILL_NS else 0
         self.minimum_length = self.burst_length if follows and self.following >= BURST_BEGINS else self.usual_length
         self.published_ticks = now
         self.fast_bytes = 0
-        if <double>since * ns_per_tick >= FAST_NS:
+        if since_ns >= FAST_NS:
             self.in_fast_burst = self.in_fast_burst // 2 if self.following else 0
             return
         self.in_fast_burst = min(self.in_fast_burst + 1, FAST_MAX)
@@ -167,9 +170,14 @@ cdef class BatchWriter:
     @cython.final
     cdef int watch_held(self) except -1:
         """Has the timer tell the readers what `tell` has kept from them, in case that the burst ends."""
-        if self.held and not (self.holds or (self.timer_runs and self.burst_watched)):
-            self.timer_runs = self.burst_watched = True
-            self.policy.batch_opened()
+        if not (self.holds or (self.timer_runs and self.burst_watched)):
+            self.ask_timer()
+        return 0
+
+    @cython.final
+    cdef int ask_timer(self) except -1:
+        self.timer_runs = self.burst_watched = True
+        self.policy.batch_opened()
         return 0
 
     def flush(self):

@@ -189,8 +189,7 @@ cdef class TopicSource:
         )) or follows_a_burst(batch):
             batch_publish_complete(batch, self.sent_ticks, flush)
         elif not batch.timer_runs or (not batch.burst_watched and waits_to_be_filled(batch)):
-            batch.timer_runs = batch.burst_watched = True
-            batch.policy.batch_opened()
+            batch.ask_timer()
         return 0
 
     @cython.final
