@@ -365,8 +365,10 @@ class UdpEndpoints:
                     self._latest = addressee
                     if addressee.congested:
                         self._full_receiver = addressee
-            # The rest waits in the kernel until the pump has read the ring.
-            if self._full_receiver or not any(port.may_have_more for port in ready):
+            # The rest waits in the system until the pump has read the ring, also where there is room: it is read in
+            # small pieces then, of which the processor's cache still holds one when the pump reads it.
+            waits = all(port.rest_waits or not port.may_have_more for port in ready)
+            if self._full_receiver or (waits and not paused):
                 break
         self._read_ns = now_ns
         if not self._full_receiver:

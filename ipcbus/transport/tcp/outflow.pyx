@@ -6,8 +6,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from ringbuf._layout cimport RECORD_HEADER, Record
+from ringbuf._long_copy cimport copy_message
 from ringbuf.clock cimport epoch_ns, monotonic_ns, ns_per_tick
-from ringbuf.ring cimport RingReader, reader_done, reader_next_sealed, reader_sample, reader_show
+from ringbuf.ring cimport (
+    NOTHING_HELD, RingReader, reader_done, reader_next_sealed, reader_sample, reader_show,
+)
 
 from ipcbus.transport.udp.mmsg cimport iovec, msghdr
 from ipcbus.wire.data_front cimport DataFront, fill, htobe32
@@ -28,6 +31,9 @@ cdef enum:
     BYTES = 262144
     # Most records in one call: the ring's writer learns only then that there is room.
     MOST = 512
+    PARTS = 3   # of a packet: its length, its header, its body
+    # Bodies from this length on are copied past the caches.
+    KEPT_LONG = 4096
     # Bytes of packets that were sent directly after which the state machine takes note.
     UNSETTLED_BYTES = 1048576
 
@@ -41,46 +47,64 @@ def take_packet(RingReader reader not None, uint32_t session_id, uint64_t number
 
 cdef bytes take(RingReader reader, uint32_t session_id, uint64_t number):
     cdef uint32_t length
-    cdef DataFront front
     cdef const Record *record = reader_next_sealed(&reader.r, &length)
     cdef bytes packet
     if record == NULL:
         return None
-    length -= RECORD_HEADER
+    packet = room_for(record, length, session_id, number)
+    memcpy(body_of(packet), <const char *>record + RECORD_HEADER, length - RECORD_HEADER)
+    step_over(reader, record)
+    return packet
+
+
+cdef inline char *body_of(bytes packet) noexcept:
+    return PyBytes_AS_STRING(packet) + sizeof(DataFront)
+
+
+cdef bytes room_for(const Record *record, uint32_t length, uint32_t session_id, uint64_t number):
+    """Returns the packet of a record, into which the body is still to be copied."""
+    cdef DataFront front
+    cdef bytes packet = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>sizeof(front) + length - RECORD_HEADER)
     fill(&front, VERSION, DATA, session_id, number, 0, record.messages, <uint64_t>epoch_ns(record.send_ticks))
-    packet = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>sizeof(front) + length)
     memcpy(PyBytes_AS_STRING(packet), &front, sizeof(front))
-    memcpy(PyBytes_AS_STRING(packet) + sizeof(front), <const char *>record + RECORD_HEADER, length)
+    return packet
+
+
+cdef int step_over(RingReader reader, const Record *record) except -1:
     reader.r.sample_weight = record.messages
     reader_sample(&reader.r, record.send_ticks, ns_per_tick())
     if reader_done(&reader.r):
         reader.owes_event = True
-    return packet
+    return 0
 
 
 def send_records(RingReader reader not None, list numbers not None, uint32_t session_id, uint64_t number):
-    cdef iovec parts[2 * RECORDS]
+    cdef iovec parts[PARTS * RECORDS]
     cdef uint32_t lengths[RECORDS]
-    cdef Py_ssize_t gathered, total
-    cdef bytes packet
+    cdef Py_ssize_t gathered, count, size, total
     cdef list packets = [], sent = []
     cdef bint event = reader.owes_event, drained = False, whole = True
     reader.owes_event = False
     while whole and not drained and len(packets) < MOST:
-        gathered, total = len(packets), 0
-        while len(packets) - gathered < RECORDS and total < BYTES:
-            packet = take(reader, session_id, number)
-            if packet is None:
-                drained = True
+        gathered, count, total = len(packets), 0, 0
+        # The system copies from the ring itself, whose bytes the processor's cache still holds.
+        reader.r.held = reader.r.position
+        try:
+            while count < RECORDS and total < BYTES:
+                size = gather(reader, &parts[PARTS * count], &lengths[count], packets, session_id, number)
+                if size == 0:
+                    drained = True
+                    break
+                count += 1
+                number += 1
+                total += size
+            if count == 0:
                 break
-            number += 1
-            packets.append(packet)
-            total += LENGTH_BYTES + PyBytes_GET_SIZE(packet)
-        if len(packets) == gathered:
-            break
-        fill_parts(parts, lengths, packets, gathered)
-        sent = [send_parts(fd, parts, 2 * (len(packets) - gathered)) for fd in numbers]
-        whole = min(sent) == total
+            sent = [send_parts(fd, parts, PARTS * count) for fd in numbers]
+            whole = min(sent) == total
+            keep_bodies(parts, packets, gathered)
+        finally:
+            reader.r.held = NOTHING_HELD
         # A source that waits for room need not wait for all of them.
         event |= reader_show(&reader.r) or reader.owes_event
         reader.owes_event = False
@@ -89,17 +113,41 @@ def send_records(RingReader reader not None, list numbers not None, uint32_t ses
     return packets, event, False, sent, packets[gathered:]
 
 
-cdef void fill_parts(iovec *parts, uint32_t *lengths, list packets, Py_ssize_t start) noexcept:
-    """Lists the bytes of packets, each behind its length."""
-    cdef Py_ssize_t i
+cdef Py_ssize_t gather(
+    RingReader reader, iovec *parts, uint32_t *length_sent, list packets, uint32_t session_id, uint64_t number
+) except -1:
+    """Appends the packet of the next record, and lists its bytes, behind its length; returns how many; 0 without one."""
+    cdef uint32_t length
+    cdef const Record *record = reader_next_sealed(&reader.r, &length)
     cdef bytes packet
+    if record == NULL:
+        return 0
+    packet = room_for(record, length, session_id, number)
+    packets.append(packet)
+    length -= RECORD_HEADER
+    length_sent[0] = htobe32(<uint32_t>PyBytes_GET_SIZE(packet))
+    parts[0].iov_base, parts[0].iov_len = length_sent, LENGTH_BYTES
+    parts[1].iov_base, parts[1].iov_len = PyBytes_AS_STRING(packet), sizeof(DataFront)
+    parts[2].iov_base, parts[2].iov_len = <char *>record + RECORD_HEADER, length
+    if reader.r.copies:
+        # The next record overwrites it.
+        memcpy(body_of(packet), parts[2].iov_base, length)
+        parts[2].iov_base = body_of(packet)
+    step_over(reader, record)
+    return LENGTH_BYTES + PyBytes_GET_SIZE(packet)
+
+
+cdef void keep_bodies(const iovec *parts, list packets, Py_ssize_t start) noexcept:
+    """Copies what was sent from the ring into its packets."""
+    cdef Py_ssize_t i
+    cdef const iovec *part
+    cdef char *body
     for i in range(len(packets) - start):
-        packet = <bytes>packets[start + i]
-        lengths[i] = htobe32(<uint32_t>PyBytes_GET_SIZE(packet))
-        parts[2 * i].iov_base = &lengths[i]
-        parts[2 * i].iov_len = LENGTH_BYTES
-        parts[2 * i + 1].iov_base = PyBytes_AS_STRING(packet)
-        parts[2 * i + 1].iov_len = <size_t>PyBytes_GET_SIZE(packet)
+        part = &parts[PARTS * i + 2]
+        body = body_of(<bytes>packets[start + i])
+        if part.iov_base != body:
+            # It is not read again but where a connection breaks.
+            copy_message(body, <const char *>part.iov_base, part.iov_len, KEPT_LONG)
 
 
 cdef Py_ssize_t send_parts(int fd, iovec *parts, Py_ssize_t count):

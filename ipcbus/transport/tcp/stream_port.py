@@ -56,6 +56,11 @@ class StreamPort:
         self._report_ns = 0
 
     @property
+    def rest_waits(self) -> bool:
+        """Whether the system keeps what a `read` leaves, and shows that it waits."""
+        return not self.socket.has_tls
+
+    @property
     def may_have_more(self) -> bool:
         """Whether more may wait than the last `read` has read."""
         return self.socket.may_have_more

@@ -119,6 +119,8 @@ class StreamSocket:
         """
         self._listener, self._local, self._options = listener, local, options
         self._new_tls: Callable[[], TlsStream | None] = new_tls or (lambda: None)
+        self.has_tls = new_tls is not None
+        """Whether the connections use TLS, which may hold what has come without showing it."""
         self._lock = threading.Lock()
         self._epoll = select.epoll()
         self._connections: dict[Address, _Connection] = {}

@@ -37,7 +37,7 @@ class Sender:
         self.endpoints, self.due_ns, self.is_over = endpoints, due_ns, False
         self.turns: list[int] = []
         self.others, mine = socket.socketpair()
-        self.session_socket = cast("Any", SimpleNamespace(socket=mine, read=self._read, may_have_more=False))
+        self.session_socket = cast("Any", SimpleNamespace(socket=mine, read=self._read, may_have_more=False, rest_waits=False))
         self.session_socket.close = mine.close
 
     def _read(self, now_ns: int) -> set[Any]:
@@ -157,6 +157,23 @@ def test_after_a_pause_all_packets_are_read_before_their_addressees_timers_run(e
     later_ns = read_ns + udp_endpoints._PAUSE_NS + 1
     endpoints.read_after_pause(later_ns)
     assert waiting == [False] * 2
+
+
+def test_of_what_the_system_keeps_one_piece_is_read_between_two_turns_of_the_pump(endpoints: UdpEndpoints) -> None:
+    sender = Sender(endpoints, 100)
+    endpoints.add(cast("Any", sender))
+    endpoints.read()  # the first one comes after a pause
+    sender.session_socket.may_have_more = True
+    for rest_waits, left in ((True, 2), (False, 0)):
+        sender.session_socket.rest_waits = rest_waits
+        for _ in range(3):
+            sender.others.send(b"x" * 100)
+        endpoints._read_ns = time.monotonic_ns()
+        endpoints.read()
+        found = sender.session_socket.socket
+        for _ in range(left):
+            assert found.recv(100, socket.MSG_DONTWAIT)
+        assert not select.select([found], [], [], 0)[0]
 
 
 def test_a_sender_that_is_over_is_dropped_with_its_socket(endpoints: UdpEndpoints, event_loop: Mock) -> None:
