@@ -23,6 +23,8 @@ def send_records(
 ) -> tuple[list[bytes], bool, bool, list[int], list[bytes]]:
     """Sends records as packets over connections that have sent all they have, until all are sent or one is full.
 
+    The system copies from the ring; the packets, which are kept, are made from the ring after that.
+
     Args:
         reader: the reader of the session's ring.
         numbers: the descriptors of the connections, at least one; each gets all packets.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import threading
 import time
 from typing import Any
+
+import pytest
 
 from ipcbus.transport.tcp.outflow import RecordStream, send_records, take_packet
 from ipcbus.wire import udp_packets
@@ -41,23 +44,27 @@ def test_a_packet_is_that_of_the_protocol(domain: str) -> None:
         channel.close()
 
 
-def test_connections_get_all_packets_and_what_one_does_not_take_is_told(domain: str) -> None:
-    channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(7, 1 << 20, 65_536, False, 1, 0, 0, ""))
+@pytest.mark.parametrize("source_paced", [False, True])
+def test_connections_get_all_packets_and_what_one_does_not_take_is_told(domain: str, *, source_paced: bool) -> None:
+    shape = Shape(7, 1 << 20, 65_536, source_paced, 1, 0, 0, "")
+    channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", shape)
     pairs = [socket.socketpair() for _ in range(3)]
     try:
         slot = channel.slots.claim(Identity(1, 1, 1, "reader"), 0)
         reader = RingReader(channel.ring, channel.control, slot)
         channel.slots.join(slot, reader)
-        for length in (1, 3000, 200):
-            put(channel.writer, bytes(length), 0, 1, time.time_ns())
+        bodies = [random.Random(length).randbytes(length) for length in (1, 3000, 200, 40_000)]
+        for body in bodies:
+            put(channel.writer, body, 0, 1, time.time_ns())
         numbers = [near.fileno() for near, _ in pairs[:2]]
         packets, _, drained, taken, left = send_records(reader, numbers, 7, 5)
-        assert [udp_packets.DATA_HEADER + length for length in (1, 3000, 200)] == [len(each) for each in packets]
+        # The copies that are kept are made after the system has taken the bytes from the ring.
+        assert [each[udp_packets.DATA_HEADER :] for each in packets] == bodies
         assert drained
         assert not taken
         assert not left
         stream = b"".join(len(each).to_bytes(4, "big") + each for each in packets)
-        assert [far.recv(10_000) for _, far in pairs[:2]] == [stream, stream]
+        assert [far.recv(100_000) for _, far in pairs[:2]] == [stream, stream]
         assert send_records(reader, numbers, 7, 8) == ([], False, True, [], [])
         # One that is full, one that has room, one that has ended.
         pairs[2][1].close()
@@ -66,10 +73,11 @@ def test_connections_get_all_packets_and_what_one_does_not_take_is_told(domain: 
         with contextlib.suppress(BlockingIOError):
             while True:
                 pairs[0][0].send(b"x")
-        put(channel.writer, bytes(10), 0, 1, time.time_ns())
+        put(channel.writer, b"0123456789", 0, 1, time.time_ns())
         packets, _, drained, taken, left = send_records(reader, [near.fileno() for near, _ in pairs], 7, 8)
         assert (len(packets), drained, taken) == (1, False, [0, 4 + len(packets[0]), -1])
         assert left == packets
+        assert packets[0].endswith(b"0123456789")
     finally:
         channel.close()
         for pair in pairs:
