@@ -37,7 +37,8 @@ class Sender:
         self.endpoints, self.due_ns, self.is_over = endpoints, due_ns, False
         self.turns: list[int] = []
         self.others, mine = socket.socketpair()
-        self.session_socket = cast("Any", SimpleNamespace(socket=mine, read=self._read, may_have_more=False, rest_waits=False))
+        self.session_socket = cast("Any", SimpleNamespace(socket=mine, read=self._read))
+        self.session_socket.may_have_more = self.session_socket.rest_waits = False
         self.session_socket.close = mine.close
 
     def _read(self, now_ns: int) -> set[Any]:
