@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -133,6 +134,33 @@ def test_the_end_of_a_source_that_is_killed_is_told(peers: Peers) -> None:
         peer.do("await_messages", topic="t", count=COUNT)
     sender.kill()
     told_of_the_end(receivers, source, COUNT)
+
+
+def test_what_a_killed_source_had_sent_is_delivered_however_slowly(peers: Peers, domain: str) -> None:
+    sender = peers.start(name="sender")
+    goes_on, over, got = threading.Event(), threading.Event(), Books()
+
+    def on_message(message: ipcbus.Message) -> None:
+        got.enter(message)
+        if message.type is ipcbus.MessageType.EOS:
+            over.set()
+        goes_on.wait(GIVE_UP_S)
+        time.sleep(0.01)  # it is slow
+
+    options = {"context": {"transport_tcp_receiver_socket_buffer": 4_000_000}}
+    with ipcbus.Context(domain=domain, config=options) as receiving:
+        receiver = receiving.receiver("t", on_message)
+        joined(sender, [], {"transport": "lbttcp"}, {})
+        receiver.wait_for_sources(1, GIVE_UP_S)
+        sender.do("joined", topic="t", receivers=1)
+        sender.do("stream", topic="t", size=50_000)
+        until(lambda: buffered(domain) > 65536, "a full connection")
+        sender.kill()
+        goes_on.set()
+        over.wait(GIVE_UP_S)
+    (ledger,) = got.ledgers.values()
+    assert ledger.delivered + ledger.lost == ledger.next
+    assert ledger.lost * 50_000 < 5 << 20  # what its ring held, and what waited beside the connection
 
 
 def cut(bus: Bus, source: ipcbus.Source) -> None:

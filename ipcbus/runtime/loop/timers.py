@@ -113,7 +113,7 @@ class Timers:
 
     def read_network(self) -> int:
         """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""
-        return self._network.read()
+        return self._network.read(briefly=True)
 
     def attend(self) -> bool:
         """Handles sessions that ended, broke, or wait for room; returns whether a session still waits."""

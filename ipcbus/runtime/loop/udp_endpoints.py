@@ -336,8 +336,13 @@ class UdpEndpoints:
         fetch = self._latest.first_fetch
         return fetch is not None and fetch() == CAME
 
-    def read(self) -> int:
-        """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock."""
+    def read(self, *, briefly: bool = False) -> int:
+        """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock.
+
+        Args:
+            briefly: whether to leave for the next call what the system keeps, unless the last call was long ago. The
+                pump then reads each small piece while the processor's cache still holds it.
+        """
         now_ns = time.monotonic_ns()
         if self._full_receiver and now_ns < self._read_ns + _PATIENCE_NS and self._full_receiver.congested:
             return self._due_ns
@@ -365,10 +370,9 @@ class UdpEndpoints:
                     self._latest = addressee
                     if addressee.congested:
                         self._full_receiver = addressee
-            # The rest waits in the system until the pump has read the ring, also where there is room: it is read in
-            # small pieces then, of which the processor's cache still holds one when the pump reads it.
-            waits = all(port.rest_waits or not port.may_have_more for port in ready)
-            if self._full_receiver or (waits and not paused):
+            # The rest waits in the kernel until the pump has read the ring.
+            leaves = briefly and not paused
+            if self._full_receiver or all((leaves and port.rest_waits) or not port.may_have_more for port in ready):
                 break
         self._read_ns = now_ns
         if not self._full_receiver:

@@ -23,7 +23,8 @@ def send_records(
 ) -> tuple[list[bytes], bool, bool, list[int], list[bytes]]:
     """Sends records as packets over connections that have sent all they have, until all are sent or one is full.
 
-    The system copies from the ring; the packets, which are kept, are made from the ring after that.
+    The system copies the bodies from the ring; only then are they copied into the packets, which are kept. Where the
+    reader of the ring copies each record, they are copied first.
 
     Args:
         reader: the reader of the session's ring.

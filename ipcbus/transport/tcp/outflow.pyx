@@ -32,7 +32,7 @@ cdef enum:
     # Most records in one call: the ring's writer learns only then that there is room.
     MOST = 512
     PARTS = 3   # of a packet: its length, its header, its body
-    # Bodies from this length on are copied past the caches.
+    # Bodies from this length on are copied past the caches, where only a connection that breaks lets them be read again.
     KEPT_LONG = 4096
     # Bytes of packets that were sent directly after which the state machine takes note.
     UNSETTLED_BYTES = 1048576
@@ -82,13 +82,14 @@ def send_records(RingReader reader not None, list numbers not None, uint32_t ses
     cdef iovec parts[PARTS * RECORDS]
     cdef uint32_t lengths[RECORDS]
     cdef Py_ssize_t gathered, count, size, total
+    cdef uint64_t begin
     cdef list packets = [], sent = []
     cdef bint event = reader.owes_event, drained = False, whole = True
     reader.owes_event = False
     while whole and not drained and len(packets) < MOST:
         gathered, count, total = len(packets), 0, 0
         # The system copies from the ring itself, whose bytes the processor's cache still holds.
-        reader.r.held = reader.r.position
+        reader.r.held = begin = reader.r.position
         try:
             while count < RECORDS and total < BYTES:
                 size = gather(reader, &parts[PARTS * count], &lengths[count], packets, session_id, number)
@@ -98,16 +99,17 @@ def send_records(RingReader reader not None, list numbers not None, uint32_t ses
                 count += 1
                 number += 1
                 total += size
-            if count == 0:
-                break
-            sent = [send_parts(fd, parts, PARTS * count) for fd in numbers]
-            whole = min(sent) == total
-            keep_bodies(parts, packets, gathered)
+            if count:
+                sent = [send_parts(fd, parts, PARTS * count) for fd in numbers]
+                whole = min(sent) == total
+                # What a connection has not taken is sent from the copies, soon.
+                keep_bodies(parts, packets, gathered, KEPT_LONG if whole else <uint64_t>-1)
         finally:
             reader.r.held = NOTHING_HELD
-        # A source that waits for room need not wait for all of them.
-        event |= reader_show(&reader.r) or reader.owes_event
-        reader.owes_event = False
+        # A source that waits for room need not wait for all of them. Damaged records may have been skipped.
+        if reader.r.position != begin:
+            event |= reader_show(&reader.r) or reader.owes_event
+            reader.owes_event = False
     if whole:
         return packets, event, drained and not reader.r.stopped, [], []
     return packets, event, False, sent, packets[gathered:]
@@ -137,7 +139,7 @@ cdef Py_ssize_t gather(
     return LENGTH_BYTES + PyBytes_GET_SIZE(packet)
 
 
-cdef void keep_bodies(const iovec *parts, list packets, Py_ssize_t start) noexcept:
+cdef void keep_bodies(const iovec *parts, list packets, Py_ssize_t start, uint64_t past_caches_from) noexcept:
     """Copies what was sent from the ring into its packets."""
     cdef Py_ssize_t i
     cdef const iovec *part
@@ -146,8 +148,7 @@ cdef void keep_bodies(const iovec *parts, list packets, Py_ssize_t start) noexce
         part = &parts[PARTS * i + 2]
         body = body_of(<bytes>packets[start + i])
         if part.iov_base != body:
-            # It is not read again but where a connection breaks.
-            copy_message(body, <const char *>part.iov_base, part.iov_len, KEPT_LONG)
+            copy_message(body, <const char *>part.iov_base, part.iov_len, past_caches_from)
 
 
 cdef Py_ssize_t send_parts(int fd, iovec *parts, Py_ssize_t count):

@@ -309,6 +309,11 @@ class StreamSocket:
         return size
 
     @property
+    def is_connected(self) -> bool:
+        """Whether a receiver has its connection, of which the end was not read."""
+        return self._only is not None
+
+    @property
     def has_packet(self) -> bool:
         """Whether a packet of the receiver's connection was read and not taken."""
         return self._only is not None and self._only.inflow.has_packet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ipcbus.reliability.stream_receiver import StreamReceiver
 from ipcbus.transport.udp.udp_receiver import BACKLOG_BYTES, RETRY_NS, WINDOW, UdpReceiver
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ipcbus.transport.tcp.inflow import Inflow
     from ipcbus.transport.tcp.stream_port import StreamPort
 
+_LAST_NS: Final = 1_000_000_000
+"""Time without input after which a dead source is no longer heard: another process may have inherited its connection."""
+
 
 class TcpReceiver(UdpReceiver):
     """The receiver of one session over TCP (transport.datagram_source.DatagramSource)."""
@@ -22,6 +25,10 @@ class TcpReceiver(UdpReceiver):
     protocol = StreamReceiver
     _inflow: Inflow | None = None
     """What fetches without the protocol."""
+    _came = -1
+    """The bytes that had come when it was last asked whether its dead source is still heard."""
+    _came_ns = 0
+    """When that was last another number, or there was no room for more."""
     congested = False  # its socket is not read while it has no room
     rest_max = 1 << 62  # what an ended source of this process still has, which its own limits bound
 
@@ -42,6 +49,16 @@ class TcpReceiver(UdpReceiver):
             counts.bytes_rcved += came
             if count:
                 self._took(count, size, 0, time.monotonic_ns())
+
+    def owner_lives(self) -> bool:
+        """As in `UdpReceiver`; also where what a dead source has sent still comes, with the end behind it."""
+        if super().owner_lives():
+            return True
+        stream, now_ns = self.port.socket, time.monotonic_ns()
+        came = stream.counts.bytes_rcved
+        if stream.is_paused or came != self._came or not self.takes_more():
+            self._came, self._came_ns = came, now_ns
+        return stream.is_connected and now_ns - self._came_ns < _LAST_NS
 
     @property
     def first_fetch(self) -> Callable[[], int] | None:

@@ -76,7 +76,7 @@ class SessionSocket:
         self._takers: dict[tuple[Address | None, int], DatagramHandler] = {}
         self._batch = 1
         self.rest_waits = False
-        """Whether the system keeps all that a `read` leaves: a full socket drops what comes."""
+        """Whether the system keeps all that a `read` leaves. False: a full socket drops what comes."""
         self.may_have_more = False
         """Whether packets may still wait in the socket."""
         self._kept: tuple[tuple[bytes, Address], ...] = ()

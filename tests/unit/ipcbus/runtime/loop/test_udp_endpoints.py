@@ -160,17 +160,17 @@ def test_after_a_pause_all_packets_are_read_before_their_addressees_timers_run(e
     assert waiting == [False] * 2
 
 
-def test_of_what_the_system_keeps_one_piece_is_read_between_two_turns_of_the_pump(endpoints: UdpEndpoints) -> None:
+def test_a_brief_read_leaves_what_the_system_keeps(endpoints: UdpEndpoints) -> None:
     sender = Sender(endpoints, 100)
     endpoints.add(cast("Any", sender))
     endpoints.read()  # the first one comes after a pause
     sender.session_socket.may_have_more = True
-    for rest_waits, left in ((True, 2), (False, 0)):
+    for rest_waits, briefly, left in ((True, True, 2), (True, False, 0), (False, True, 0)):
         sender.session_socket.rest_waits = rest_waits
         for _ in range(3):
             sender.others.send(b"x" * 100)
         endpoints._read_ns = time.monotonic_ns()
-        endpoints.read()
+        endpoints.read(briefly=briefly)
         found = sender.session_socket.socket
         for _ in range(left):
             assert found.recv(100, socket.MSG_DONTWAIT)
