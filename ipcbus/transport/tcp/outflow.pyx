@@ -32,7 +32,7 @@ cdef enum:
     # Most records in one call: the ring's writer learns only then that there is room.
     MOST = 512
     PARTS = 3   # of a packet: its length, its header, its body
-    # Bodies from this length on are copied past the caches, where only a connection that breaks lets them be read again.
+    # Bodies from this length on are copied past the caches, where they are read again only if a connection breaks.
     KEPT_LONG = 4096
     # Bytes of packets that were sent directly after which the state machine takes note.
     UNSETTLED_BYTES = 1048576

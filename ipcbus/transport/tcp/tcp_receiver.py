@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ipcbus.transport.tcp.stream_port import StreamPort
 
 _LAST_NS: Final = 1_000_000_000
-"""Time without input after which a dead source is no longer heard: another process may have inherited its connection."""
+"""Time without input after which a dead source is no longer heard: another process may hold its connection open."""
 
 
 class TcpReceiver(UdpReceiver):
