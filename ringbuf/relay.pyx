@@ -5,10 +5,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from ringbuf._layout cimport RECORD_HEADER, Record
-from ringbuf.clock cimport epoch_ns, ns_per_tick, ticks_of
-from ringbuf.ring cimport (
-    RingReader, RingWriter, aligned, reader_done, reader_next_sealed, reader_sample, writer_claim, writer_publish,
-)
+from ringbuf.clock cimport epoch_ns, ticks_of
+from ringbuf.ring cimport RingReader, RingWriter, aligned, reader_next_sealed, step_over, writer_claim, writer_publish
 
 
 def take(RingReader reader):
@@ -19,10 +17,7 @@ def take(RingReader reader):
         return None
     body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, length - RECORD_HEADER)
     messages, send_time_ns = record.messages, epoch_ns(record.send_ticks)
-    reader.r.sample_weight = messages
-    reader_sample(&reader.r, record.send_ticks, ns_per_tick())
-    if reader_done(&reader.r):
-        reader.owes_event = True
+    step_over(reader, record, messages)
     return body, messages, send_time_ns
 
 

@@ -12,7 +12,7 @@ from ringbuf._layout cimport (
     WRITER_WANTS_EVENT, ControlHeader, Record, RingHeader, Slot, Trailer,
 )
 from ringbuf._long_copy cimport past_caches_from
-from ringbuf.clock cimport clock_kind, monotonic_ns, ns_per_tick, read_ticks
+from ringbuf.clock cimport clock_kind, monotonic_ns, read_ticks
 from ringbuf.headers cimport check_control, check_ring
 from ringbuf.memory cimport Mapping, window_view
 from ringbuf.wake cimport asymmetric, barrier, futex_wait, futex_wake_all
@@ -524,10 +524,7 @@ cdef class RingReader:
         if record == NULL:
             return None
         body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, length - RECORD_HEADER)
-        self.r.sample_weight = 1
-        reader_sample(&self.r, record.send_ticks, ns_per_tick())
-        if reader_done(&self.r):
-            self.owes_event = True
+        step_over(self, record, 1)
         return body
 
     cpdef arm(self, bint mask_on):

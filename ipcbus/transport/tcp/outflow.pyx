@@ -7,10 +7,8 @@ from libc.string cimport memcpy, memset
 
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf._long_copy cimport copy_message
-from ringbuf.clock cimport epoch_ns, monotonic_ns, ns_per_tick
-from ringbuf.ring cimport (
-    NOTHING_HELD, RingReader, reader_done, reader_next_sealed, reader_sample, reader_show,
-)
+from ringbuf.clock cimport epoch_ns, monotonic_ns
+from ringbuf.ring cimport NOTHING_HELD, RingReader, reader_next_sealed, reader_show, step_over
 
 from ipcbus.transport.udp.mmsg cimport iovec, msghdr
 from ipcbus.wire.data_front cimport DataFront, fill, htobe32
@@ -53,7 +51,7 @@ cdef bytes take(RingReader reader, uint32_t session_id, uint64_t number):
         return None
     packet = room_for(record, length, session_id, number)
     memcpy(body_of(packet), <const char *>record + RECORD_HEADER, length - RECORD_HEADER)
-    step_over(reader, record)
+    step_over(reader, record, record.messages)
     return packet
 
 
@@ -68,14 +66,6 @@ cdef bytes room_for(const Record *record, uint32_t length, uint32_t session_id, 
     fill(&front, VERSION, DATA, session_id, number, 0, record.messages, <uint64_t>epoch_ns(record.send_ticks))
     memcpy(PyBytes_AS_STRING(packet), &front, sizeof(front))
     return packet
-
-
-cdef int step_over(RingReader reader, const Record *record) except -1:
-    reader.r.sample_weight = record.messages
-    reader_sample(&reader.r, record.send_ticks, ns_per_tick())
-    if reader_done(&reader.r):
-        reader.owes_event = True
-    return 0
 
 
 def send_records(RingReader reader not None, list numbers not None, uint32_t session_id, uint64_t number):
@@ -135,7 +125,7 @@ cdef Py_ssize_t gather(
         # The next record overwrites it.
         memcpy(body_of(packet), parts[2].iov_base, length)
         parts[2].iov_base = body_of(packet)
-    step_over(reader, record)
+    step_over(reader, record, record.messages)
     return LENGTH_BYTES + PyBytes_GET_SIZE(packet)
 
 

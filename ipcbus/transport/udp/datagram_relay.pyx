@@ -6,9 +6,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER, Record
-from ringbuf.clock cimport epoch_ns, monotonic_ns, ns_per_tick
+from ringbuf.clock cimport epoch_ns, monotonic_ns
 from ringbuf.relay cimport put_bytes
-from ringbuf.ring cimport RingReader, RingWriter, reader_done, reader_next_sealed, reader_sample, reader_show
+from ringbuf.ring cimport RingReader, RingWriter, reader_next_sealed, reader_show, step_over
 
 from ipcbus.reliability.retransmit_window cimport RetransmitWindow
 from ipcbus.transport.udp.mmsg cimport (
@@ -394,10 +394,7 @@ cdef int gather(
     body = window.room_for(<Py_ssize_t>(sizeof(DataFront) - FRONT + length))
     memcpy(PyBytes_AS_STRING(body), <char *>front + FRONT, sizeof(DataFront) - FRONT)
     memcpy(PyBytes_AS_STRING(body) + sizeof(DataFront) - FRONT, <const char *>record + RECORD_HEADER, length)
-    reader.r.sample_weight = record.messages
-    reader_sample(&reader.r, record.send_ticks, ns_per_tick())
-    if reader_done(&reader.r):
-        reader.owes_event = True
+    step_over(reader, record, record.messages)
     window.put(body)
     bodies.append(body)
     back = window.lead - 1 - window.trail
