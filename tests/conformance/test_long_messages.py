@@ -71,6 +71,23 @@ def test_each_form_gets_the_bytes(bus: Bus, form: type[Taker]) -> None:
     assert [hashlib.sha256(data).digest() for data in taker.data(27)] == sent
 
 
+@pytest.mark.parametrize("in_flight", [2, 14, 28])
+def test_a_copy_has_the_bytes_wherever_it_begins(bus: Bus, in_flight: int) -> None:
+    """Copies begin at any place in a cache line, and take another way in rings larger than 16 and than 32 MiB."""
+    source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=in_flight)
+    receiver = bus.context("receiving").receiver("t", events=False)
+    bus.joined(source)
+    chance = np.random.default_rng(in_flight)
+    for near in (1 << 12, 1 << 18, LONG - 200):
+        for _ in range(40):
+            length, begin = near + int(chance.integers(-70, 200)), int(chance.integers(64))
+            data = chance.bytes(begin + length)
+            source.send(memoryview(data)[begin:], flush=True)
+            message = receiver.receive(30)
+            assert message is not None
+            assert message.data == data[begin:]
+
+
 def test_a_slow_receiver_keeps_few_long_messages(bus: Bus) -> None:
     """What it does not keep waits in the ring, so that the source waits; nothing is lost."""
     source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=4)

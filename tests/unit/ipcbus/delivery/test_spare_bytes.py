@@ -36,7 +36,10 @@ def data(length: int, first: int = 0) -> bytes:
     return (np.arange(first, first + length // 4 + 1, dtype=np.uint32) * 2_654_435_761).astype("<u4").tobytes()[:length]
 
 
-@pytest.mark.parametrize("length", [0, 1, LONG - 1, LONG, (1 << 23) - 1, *((1 << 23) + n for n in (0, 1, 63, 64, 65))])
+@pytest.mark.parametrize(
+    "length",
+    [0, 1, 4095, 4096, 4097, 4159, LONG - 1, LONG, (1 << 23) - 1, *((1 << 23) + n for n in (0, 1, 63, 64, 65))],
+)
 def test_a_copy_has_the_bytes(length: int) -> None:
     for first in range(3):  # the second and the third copy lie in memory of an earlier one
         assert copy_of(data(length, first)) == data(length, first)
