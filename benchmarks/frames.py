@@ -24,10 +24,12 @@ import numpy as np
 import ipcbus
 from benchmarks.pairs import run
 from benchmarks.rows import Row, Shared
+from benchmarks.scenarios import SPIN
 from ipcbus import MessageType
 
 if TYPE_CHECKING:
     from benchmarks.pairs import Figures, Part, Station
+    from ipcbus.config.keywords import ContextKeywords
 
 SIZES: Final = (("1080p", 6_220_800, 4), ("4K", 24_883_200, 2), ("16 MiB", 1 << 24, 2))
 """Names, bytes, and how many frames each way has in flight at most."""
@@ -116,7 +118,7 @@ def write_ipcbus(station: Station) -> Figures:
         return _frames(station, put)
 
 
-def look_ipcbus(station: Station) -> Figures:
+def look_ipcbus(station: Station, options: ContextKeywords | None = None) -> Figures:
     """A callback looks at the frame in the ring; the context's thread sleeps in between."""
     look = Look(station.messages)
 
@@ -124,12 +126,17 @@ def look_ipcbus(station: Station) -> Figures:
         if message.type is MessageType.DATA:
             look(message.array(station.size, np.uint8))
 
-    with ipcbus.Context(domain=station.domain) as context:
+    with ipcbus.Context({"context": options or {}}, domain=station.domain) as context:
         context.receiver(TOPIC, on_message).wait_for_sources(1, 30)
         station.ready()
         look.done.wait()
         station.ready()
         return look.figures()
+
+
+def spin_ipcbus(station: Station) -> Figures:
+    """The same callback in a thread that looks again and again, as the poll of iceoryx2 does."""
+    return look_ipcbus(station, SPIN)
 
 
 def copy_ipcbus(station: Station) -> Figures:
@@ -293,6 +300,7 @@ def _run_zmq(parts: list[tuple[Part, int]], messages: int, size: int, **options:
 
 
 IN_PLACE: Final = "ipcbus, send, array in place"
+SPINNING: Final = "ipcbus, send, array in place, spinning"
 MADE_IN_PLACE: Final = "ipcbus, acquire_array, array in place"
 LEASED: Final = "ipcbus, send, lease()"
 COPY: Final = "ipcbus, send, receive()"
@@ -302,6 +310,7 @@ _WAYS: Final[tuple[tuple[str, str, Callable[..., list[Figures]], Part, Part], ..
     (SHARED, "", partial(_run_shared, copies=False), write_shared, look_shared),
     (SHARED_COPY, "", partial(_run_shared, copies=True), write_shared, look_shared),
     (IN_PLACE, SHARED, _run_alone, send_ipcbus, look_ipcbus),
+    (SPINNING, SHARED, _run_alone, send_ipcbus, spin_ipcbus),
     (MADE_IN_PLACE, SHARED, _run_alone, write_ipcbus, look_ipcbus),
     (LEASED, SHARED, _run_alone, send_ipcbus, lease_ipcbus),
     (COPY, SHARED_COPY, _run_alone, send_ipcbus, copy_ipcbus),

@@ -16,7 +16,8 @@ cdef extern from *:
 #define IB_FSRM (1u << 4)
 #define IB_AMD_ZEN_5 0x1A
 /* Whether `rep movsb` does not read what it overwrites, and is fast at any distance of the two places: so it was measured
-   on AMD processors of family 1Ah. Those of family 19h have it too, and are slow where both places lie alike in their pages. */
+   on an AMD processor of family 1Ah. Those of family 19h have the same flag, and are known for being slow where both places
+   lie alike in their pages. */
 static inline int ib_strings_are_fast(void) {
     static int known = -1;
     int fast = __atomic_load_n(&known, __ATOMIC_RELAXED);
@@ -32,6 +33,7 @@ static inline int ib_strings_are_fast(void) {
 static inline void ib_copy_lines(char *to, const char *from, size_t n) {
     __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
 }
+/* `to` is the beginning of a cache line. */
 static inline void ib_copy_past_caches(char *to, const char *from, size_t n) {
     for (; n >= 64; n -= 64, to += 64, from += 64) {
         _mm_prefetch(from + IB_AHEAD, _MM_HINT_T0);
@@ -62,7 +64,7 @@ static inline size_t ib_to_line(const char *to, size_t n) {
     void copy_past_caches "ib_copy_past_caches"(char *to, const char *data, size_t n) noexcept nogil
 
 cdef enum:
-    FROM_A_LINE = 1 << 12       # shorter messages are copied at once; longer ones from the begin of a cache line on
+    FROM_A_LINE = 1 << 12       # shorter messages are copied at once; longer ones from the beginning of a cache line on
     LONG_MESSAGE = 1 << 18
     LARGE_RING = 1 << 24        # larger rings, and what is copied into them, do not fit in a usual last cache
     LARGER_RING = 1 << 25       # the same where a copy does not read what it overwrites
@@ -75,19 +77,24 @@ cdef inline uint64_t past_caches_from(uint64_t capacity) noexcept nogil:
     return <uint64_t>LONG_MESSAGE if capacity > most else <uint64_t>-1
 
 
-cdef inline void copy_message(char *to, const char *data, size_t n, uint64_t past_from=<uint64_t>-1) noexcept nogil:
-    """Copies bytes of a message, from `past_from` bytes on past the caches."""
-    cdef size_t before
+cdef inline void copy_message(char *to, const char *data, size_t n, uint64_t past_from) noexcept nogil:
+    """Copies bytes of a message; messages of `past_from` bytes and more past the caches."""
+    cdef size_t before, rest
     if n < FROM_A_LINE:
         memcpy(to, data, n)
         return
     # Stores into whole cache lines are up to twice as fast.
     before = bytes_to_line(to, n)
     memcpy(to, data, before)
-    to, data, n = to + before, data + before, n - before
+    to, data, rest = to + before, data + before, n - before
     if n >= past_from:
-        copy_past_caches(to, data, n)
+        copy_past_caches(to, data, rest)
     elif n >= <uint64_t>LONG_MESSAGE and strings_are_fast():
-        copy_lines(to, data, n)
+        copy_lines(to, data, rest)
     else:
-        memcpy(to, data, n)
+        memcpy(to, data, rest)
+
+
+cdef inline void copy_in_caches(char *to, const char *data, size_t n) noexcept nogil:
+    """Copies bytes of a message that are soon used again."""
+    copy_message(to, data, n, <uint64_t>-1)

@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ringbuf._layout cimport RECORD_HEADER, Record
-from ringbuf._long_copy cimport copy_message
+from ringbuf._long_copy cimport copy_in_caches
 from ringbuf.clock cimport epoch_ns, ticks_of
 from ringbuf.ring cimport RingReader, RingWriter, aligned, reader_next_sealed, step_over, writer_claim, writer_publish
 
@@ -40,7 +40,7 @@ cdef int64_t put_bytes(
     place = writer_claim(&writer.w, aligned(length))
     if place == NULL:
         return -1
-    copy_message(place, body, <size_t>length)
+    copy_in_caches(place, body, <size_t>length)
     writer.w.used += length
     writer.w.messages = messages
     writer.w.open_ticks = ticks_of(send_time_ns)

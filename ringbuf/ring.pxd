@@ -233,7 +233,7 @@ cdef class RingReader:
     cdef bint owes_event    # `step_over` found that the writer waits for an event; the next `show` returns that
 
 cdef inline void step_over(RingReader reader, const Record *record, uint32_t messages) noexcept:
-    """Steps over the record of `reader_next_sealed`, whose messages are counted, and measures its latency."""
+    """Steps over the record of `reader_next_sealed`, and samples its latency with its messages as the weight."""
     reader.r.sample_weight = messages
     reader_sample(&reader.r, record.send_ticks, ns_per_tick())
     if reader_done(&reader.r):

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from ringbuf._long_copy cimport copy_message
+from ringbuf._long_copy cimport copy_in_caches
 
 from ipcbus.delivery.spare_bytes cimport own_bytes, room_for
 from ipcbus.wire._wire_layout cimport (
@@ -46,14 +46,14 @@ cdef class Assembly:
         try:
             if offset > self.total or <uint64_t>view.len > self.total - offset:
                 raise ValueError(f"bytes {offset} to {offset + view.len} lie outside of a message of {self.total}")
-            copy_message(PyBytes_AS_STRING(self.own) + offset, <const char *>view.buf, view.len)
+            copy_in_caches(PyBytes_AS_STRING(self.own) + offset, <const char *>view.buf, view.len)
             self.filled += view.len
         finally:
             PyBuffer_Release(&view)
 
     cdef void put_next(self, const char *piece, uint32_t length, int flags) noexcept:
         """Copies the fragment that `is_next` has found."""
-        copy_message(PyBytes_AS_STRING(self.own) + self.filled, piece, length)
+        copy_in_caches(PyBytes_AS_STRING(self.own) + self.filled, piece, length)
         self.filled += length
         self.flags |= flags
 

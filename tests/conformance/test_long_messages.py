@@ -72,8 +72,8 @@ def test_each_form_gets_the_bytes(bus: Bus, form: type[Taker]) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [2, 14, 28])
-def test_a_copy_has_the_bytes_wherever_it_begins(bus: Bus, in_flight: int) -> None:
-    """Copies begin at any place in a cache line, and take another way in rings larger than 16 and than 32 MiB."""
+def test_a_copy_has_the_bytes_wherever_the_data_begin(bus: Bus, in_flight: int) -> None:
+    """What is sent begins at any place in a cache line; copies go another way into rings of more than 16 or 32 MiB."""
     source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=in_flight)
     receiver = bus.context("receiving").receiver("t", events=False)
     bus.joined(source)

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER, Record
-from ringbuf._long_copy cimport copy_message
+from ringbuf._long_copy cimport copy_in_caches
 from ringbuf.clock cimport epoch_ns, monotonic_ns
 from ringbuf.relay cimport put_bytes
 from ringbuf.ring cimport RingReader, RingWriter, reader_next_sealed, reader_show, step_over
@@ -394,7 +394,7 @@ cdef int gather(
     fill(front, VERSION, DATA, session_id, window.lead, 0, record.messages, <uint64_t>epoch_ns(record.send_ticks))
     body = window.room_for(<Py_ssize_t>(sizeof(DataFront) - FRONT + length))
     memcpy(PyBytes_AS_STRING(body), <char *>front + FRONT, sizeof(DataFront) - FRONT)
-    copy_message(PyBytes_AS_STRING(body) + sizeof(DataFront) - FRONT, <const char *>record + RECORD_HEADER, length)
+    copy_in_caches(PyBytes_AS_STRING(body) + sizeof(DataFront) - FRONT, <const char *>record + RECORD_HEADER, length)
     step_over(reader, record, record.messages)
     window.put(body)
     bodies.append(body)

@@ -19,6 +19,19 @@ def test_pieces_in_any_order_make_the_message() -> None:
     assert assembly.bytes() == b"0123456789"
 
 
+@each_of("length", [4095, 4096, 4097, 4159, 4160, (1 << 18) - 1, 1 << 18, (1 << 18) + 63])
+def test_a_long_piece_leaves_its_neighbours_alone(length: int) -> None:
+    """Copies begin on a cache line behind the first bytes; the place begins anywhere in a line."""
+    piece = bytes(index * 167 % 251 for index in range(length))
+    for offset in range(64):
+        front, behind = bytes([1]) * offset, bytes([2]) * 64
+        assembly = Assembly(offset + length + 64)
+        assembly.put(0, front)
+        assembly.put(offset + length, behind)
+        assembly.put(offset, piece)
+        assert assembly.bytes() == front + piece + behind
+
+
 def test_what_is_incomplete_is_not_given() -> None:
     assembly = Assembly(4)
     assembly.put(0, b"abc")

@@ -41,7 +41,7 @@ def data(length: int, first: int = 0) -> bytes:
     [0, 1, 4095, 4096, 4097, 4159, LONG - 1, LONG, (1 << 23) - 1, *((1 << 23) + n for n in (0, 1, 63, 64, 65))],
 )
 def test_a_copy_has_the_bytes(length: int) -> None:
-    for first in range(3):  # the second and the third copy lie in memory of an earlier one
+    for first in range(3):  # the second and the third copy of a long one lie in memory of an earlier one
         assert copy_of(data(length, first)) == data(length, first)
 
 
