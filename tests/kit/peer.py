@@ -12,11 +12,14 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 import ipcbus
 import ipcbus.context  # now: a peer that becomes another user may not be able to read it any more
@@ -405,6 +408,11 @@ class Peer:
     def exit(self) -> None:
         """Ends the process as a program would that closes nothing."""
         sys.exit()
+
+    def lend_connections(self) -> int:
+        """Starts a process that holds the TCP connections of this one open; returns its pid."""
+        numbers = [each.fd for each in psutil.Process().net_connections("tcp")]
+        return subprocess.Popen(["sleep", "600"], pass_fds=numbers).pid
 
     def sweep(self) -> list[str]:
         """Clears what the dead of the domain left; returns the names."""

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, cast
 
+import psutil
 import pytest
 
 import ipcbus
@@ -134,6 +135,21 @@ def test_the_end_of_a_source_that_is_killed_is_told(peers: Peers) -> None:
         peer.do("await_messages", topic="t", count=COUNT)
     sender.kill()
     told_of_the_end(receivers, source, COUNT)
+
+
+def test_the_end_of_a_killed_source_is_told_though_its_connection_stays_open(peers: Peers) -> None:
+    sender, receivers, source = meet(peers, 1)
+    sender.do("stream", topic="t", size=500)
+    receivers[0].do("await_messages", topic="t", count=COUNT)
+    holder = psutil.Process(sender.do("lend_connections"))
+    try:
+        sender.kill()
+        told_of_the_end(receivers, source, COUNT)
+        assert holder.is_running()
+        assert holder.net_connections("tcp")
+    finally:
+        holder.kill()
+        until(lambda: not holder.is_running() or holder.status() == psutil.STATUS_ZOMBIE, "the end of the holder")
 
 
 def test_what_a_killed_source_had_sent_is_delivered_however_slowly(peers: Peers, domain: str) -> None:
