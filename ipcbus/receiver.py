@@ -134,7 +134,8 @@ class Receiver(Puller):
     def wait_for_sources(self, n: int = 1, timeout: float | None = None) -> None:
         """Waits until this receiver has joined `n` sources of its topic, or of the topics that match its pattern.
 
-        The receiver gets every message that these sources send afterwards.
+        The receiver gets every message that these sources send afterwards. Over UDP and TCP their contexts have to run
+        meanwhile: a sequential one in another thread.
 
         Args:
             n: the number of sources; sources of this context count too.

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from ipcbus.reliability.receiver_settings import ReceiverSettings
 
+_NO_ROOM = "the source has no room for another client, see its option transport_..._maximum_clients_per_transport"
+_NO_REPAIRS = "; until it has, nothing that is lost on the way is sent again"
+
 
 class SessionReceiver(ABC):
     """The part of the protocol at one receiving context that does not depend on the network.
@@ -92,6 +95,18 @@ class SessionReceiver(ABC):
         """Whether the receiver began to take datagrams without being registered, and has not been registered since."""
         return False
 
+    def receives(self, topic: int) -> bool:
+        """Returns whether every message of a topic that is sent from now on comes, or is known to be lost.
+
+        So it is when the source has confirmed the topic, or when its group's datagrams are taken without that.
+        """
+        return topic in self.subscriptions.starts or self.is_unregistered
+
+    @property
+    def refusal(self) -> str:
+        """Why the source has not registered the receiver, when the receiver asked last; empty otherwise."""
+        return self._refused * (_NO_ROOM + self.is_unregistered * _NO_REPAIRS)
+
     @property
     def asks(self) -> bool:
         """Whether the source still has to send numbers of topics."""
@@ -128,8 +143,11 @@ class SessionReceiver(ABC):
     def _finish(self, cause: Cause) -> None:
         """Says why the session is over, and leaves it where the source may wait for this receiver."""
         self.for_good = cause not in (Cause.ATTEMPTS, Cause.SILENCE)
-        refused = "the source has no room for another client" if self._refused else Cause.ATTEMPTS.value
-        reasons = {Cause.ATTEMPTS: refused, Cause.COMPLETE: Cause.FINAL.value, Cause.SILENCE: self.silence}
+        reasons = {
+            Cause.ATTEMPTS: self._refused * _NO_ROOM or Cause.ATTEMPTS.value,
+            Cause.COMPLETE: Cause.FINAL.value,
+            Cause.SILENCE: self.silence,
+        }
         self.reason = reasons.get(cause, cause.value)
         # A receiver that finds its source silent comes back: the source keeps datagrams for it for a while.
         if self._cookie and cause not in (Cause.GONE, Cause.SILENCE):

@@ -54,6 +54,13 @@ class DatagramSource(Upstream, Protocol):
     def floor(self, number: int) -> int | None:
         """Returns the number of the first message of a topic that is sent from now on; None when it is not known."""
 
+    def receives(self, number: int) -> bool:
+        """Returns whether every message of a topic that is sent from now on comes, or is reported lost."""
+
+    @property
+    def refusal(self) -> str:
+        """Why its source does not register this context; empty otherwise."""
+
     def published(self, number: int) -> int:
         """Returns a number below which all messages of a topic are published; 0 when it is not known."""
 

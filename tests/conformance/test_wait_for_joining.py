@@ -13,7 +13,7 @@ import pytest
 import ipcbus
 from ipcbus import MessageType, context_closing
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
-from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRM, LBTRU, LBTSMX, LBTTCP, Bus, Kind
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
@@ -327,8 +327,7 @@ def test_a_receiver_waits_for_sources(bus: Bus, wildcard: bool) -> None:
     sources = [bus.source("t", bus.context(mode="embedded")) for _ in range(2)]
     receiver.wait_for_sources(2, GIVE_UP_S)
     for source in sources:
-        bus.joined(source)
-        source.send(body(0), flush=True)
+        source.send(body(0), flush=True)  # the receiver gets what is sent from here on
     got = [receiver.receive(GIVE_UP_S) for _ in range(4)]
     assert sorted(message.type for message in got if message) == [DATA, DATA, MessageType.BOS, MessageType.BOS]
     with pytest.raises(TimeoutError, match="2 of 3"):
@@ -336,6 +335,39 @@ def test_a_receiver_waits_for_sources(bus: Bus, wildcard: bool) -> None:
     receiver.close()
     with pytest.raises(ipcbus.ClosedError):
         receiver.wait_for_sources(1, 0)
+
+
+@pytest.mark.parametrize("kind", [LBTRU, LBTTCP, LBTRM], ids=lambda kind: str(kind.name))
+def test_a_receiver_that_its_source_does_not_register_says_so(bus: Bus, kind: Kind) -> None:
+    """Over LBT-RM it gets what comes to the group, without repairs; otherwise, it gets nothing."""
+    name = "tcp" if kind is LBTTCP else kind.transport
+    limit = {f"transport_{name}_maximum_clients_per_transport": 1}
+    source = bus.source("t", bus.context(mode="embedded"), **limit)
+    registered = bus.context("registered")
+    registered.receiver("t", events=False).wait_for_sources(1, GIVE_UP_S)
+    receiver = bus.receiver("t", events=False)
+
+    def info() -> ipcbus.SessionInfo:
+        return receiver.sessions[0]
+
+    if kind is LBTRM:
+        receiver.wait_for_sources(1, GIVE_UP_S)
+        bus.until(lambda: info().reason, "the reason")
+        assert info().state == "joined"
+        assert "nothing that is lost on the way is sent again" in info().reason
+    else:
+        bus.until(lambda: receiver.sessions and info().reason, "the reason")
+        assert info().state == "joining"
+        with pytest.raises(TimeoutError, match="0 of 1"):
+            receiver.wait_for_sources(1, 0.001)
+    assert "maximum_clients_per_transport" in info().reason
+    registered.close()
+    bus.until(lambda: not info().reason, "a registration")
+    receiver.wait_for_sources(1, GIVE_UP_S)
+    source.send(body(0), flush=True)
+    message = receiver.receive(GIVE_UP_S)
+    assert message is not None
+    assert message.data == body(0)
 
 
 @pytest.mark.parametrize("kind", [LBTIPC, LBTSMX], ids=lambda kind: str(kind.name))

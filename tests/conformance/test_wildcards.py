@@ -325,6 +325,7 @@ def test_sessions_tell_of_every_topic(bus: Bus) -> None:
     alone, other = bus.source("t3"), bus.source("other")
     for source in (*shared, alone):
         bus.joined(source)
+    bus.until(lambda: {info.state for info in receiver.sessions} == {"joined"}, "registrations")
     infos = {info.source: info for info in receiver.sessions}
     assert infos.keys() == {shared[0].source, alone.source}
     assert {(info.transport, info.owner_pid, info.state) for info in infos.values()} == {

@@ -24,8 +24,8 @@ class SessionInfo:
         source: the source string of the session.
         transport: the name of the transport.
         owner_pid: process id of the source.
-        state: `joined`, `evicted`, `ended` (the owner shows no life; the receiver joins again when it does), or
-            `refused`.
+        state: `joined`, `joining` (the source has not registered the receiver; what it sends until then does not come),
+            `evicted`, `ended` (the owner shows no life; the receiver joins again when it does), or `refused`.
         counters: this context's counters on the session, by their names in the statistics, and `evictions`.
         reason: why the session is not joined, why a joined session does not use its ring, or what is damaged in its
             shared memory; otherwise empty.
@@ -81,9 +81,10 @@ DAMAGED: Final = (
 
 
 def sources_of(subscription: Subscription, joined: Iterable[ReceivingSession]) -> int:
-    """Returns the number of sources that a receiver has joined."""
+    """Returns the number of sources of which a receiver gets every message that is sent from now on."""
     return sum(
         subscription.sink in session.delivery.sinks(each.topic_number)
+        and session.datagram_source.receives(each.topic_number)
         for session in joined
         for each in session.topics()
         if subscription.wants(each.origin.topic)
@@ -109,7 +110,7 @@ def sessions_of(
         pids: the process ids of the contexts, by context id.
     """
     found = [
-        _info(session.advert, session.owner_pid, *_how_joined(session), session.datagram_source.layer)
+        _info(session.advert, session.owner_pid, *_how_joined(session, subscription), session.datagram_source.layer)
         for session in joined
         if _carries(session, subscription)
     ]
@@ -131,11 +132,15 @@ def _carries(session: ReceivingSession, subscription: Subscription) -> bool:
     return any(subscription.sink in session.delivery.sinks(each.topic_number) for each in session.topics())
 
 
-def _how_joined(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
+def _how_joined(session: ReceivingSession, subscription: Subscription) -> tuple[str, dict[str, int], str]:
     if session.datagram_source.reader.evicted:
         reason = "its source has evicted this context; the rest comes over UDP when the message in hand is taken"
         return "evicted", session.counters(), reason
-    return "joined", session.counters(), session.damage() or session.reason
+    source = session.datagram_source
+    topics = [each.topic_number for each in session.topics() if subscription.wants(each.origin.topic)]
+    if not all(map(source.receives, topics)):
+        return "joining", session.counters(), source.refusal or session.reason
+    return "joined", session.counters(), session.damage() or source.refusal or session.reason
 
 
 def _why_detached(session: ReceivingSession) -> tuple[str, dict[str, int], str]:

@@ -120,6 +120,16 @@ class RingReceiver:
         """Returns the number of the topic's next message."""
         return max(self.lines.numbers(number))
 
+    def receives(self, number: int) -> bool:
+        """As in `DatagramSource`; a reader of the ring gets what is written behind its position."""
+        del number
+        return True
+
+    @property
+    def refusal(self) -> str:
+        """As in `DatagramSource`: a ring has slots, and no registration."""
+        return ""
+
     def published(self, number: int) -> int:
         """Returns a number below which all messages of a topic are published; 0 when another topic has its line now."""
         published = self.lines.published(number)

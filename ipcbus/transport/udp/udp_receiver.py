@@ -426,6 +426,15 @@ class UdpReceiver:
         """Returns the number of the first message of a topic, once the source has sent it."""
         return self.reliable_receiver.subscriptions.starts.get(number)
 
+    def receives(self, number: int) -> bool:
+        """As in `DatagramSource`."""
+        return self.reliable_receiver.receives(number)
+
+    @property
+    def refusal(self) -> str:
+        """As in `DatagramSource`."""
+        return self.reliable_receiver.refusal
+
     def published(self, number: int) -> int:
         """Returns a number below which all messages of a topic are published, as the source has sent it last."""
         return self.reliable_receiver.subscriptions.published.get(number, 0)
@@ -469,25 +478,20 @@ class UdpReceiver:
 
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that the source has sent by now has come and been read."""
-        asked_ns = time.monotonic_ns()
-        question = self.reliable_receiver.ask(asked_ns)
+        receiver, asked_ns = self.reliable_receiver, time.monotonic_ns()
+        question = receiver.ask(asked_ns)
         self._send_packets()
         self._marked = True
 
         def is_through() -> bool:
             nonlocal asked_ns
             now_ns = time.monotonic_ns()
-            answered = self.reliable_receiver.answers >= question or self.reliable_receiver.over
+            answered = receiver.answers >= question or receiver.over
             if not answered and now_ns - asked_ns >= _ASK_NS:
                 asked_ns = now_ns
-                self.reliable_receiver.ask(now_ns)
+                receiver.ask(now_ns)
                 self._send_packets()
-            through = not (
-                self.reliable_receiver.asks
-                or self.reliable_receiver.missing
-                or self._backlog
-                or self.reliable_receiver.catches_up
-            )
+            through = not (receiver.asks or receiver.missing or self._backlog or receiver.catches_up)
             return answered and through and self.reader.position >= self._channel.writer.head
 
         return is_through
@@ -525,10 +529,7 @@ class UdpReceiver:
         return True
 
     def life_signs(self) -> tuple[int, int]:
-        """Returns the time of the last sign of life; the protocol has the activity timeout.
-
-        What waits beside the ring comes now, as its reader sees it.
-        """
+        """Returns the time of the last sign of life; for the reader, what waits beside the ring comes now."""
         return time.monotonic_ns() if self._backlog else self.reliable_receiver.heard_ns, 0
 
     def note_withdrawn(self, *, died: bool = False) -> None:

@@ -86,7 +86,7 @@ def test_there_is_room_for_so_many() -> None:
                 if to == ("127.0.0.1", 5000 + place):
                     pair.here.receive(packet, AT, now)
     assert [pair.here.over for pair in pairs] == [False, True]
-    assert pairs[1].here.reason == "the source has no room for another client"
+    assert "the source has no room for another client" in pairs[1].here.reason
     assert end.counts.clients_refused > 0
     assert len(end.addresses) == 1
 

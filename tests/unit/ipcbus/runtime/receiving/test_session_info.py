@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ipcbus.config import ReceiverOptions
 from ipcbus.delivery.sink import Sink
 from ipcbus.resolution.local.adverts import SourceAdvert
-from ipcbus.runtime.receiving.session_info import SessionInfo, sessions_of
+from ipcbus.runtime.receiving.session_info import SessionInfo, sessions_of, sources_of
 from ipcbus.runtime.receiving.subscriptions import Subscription
 from ipcbus.wire.wire_layout import TRANSPORT_LBTSMX
 from tests.kit.resolving import source
@@ -21,7 +21,15 @@ ADVERT = source(2, "a").session
 MINE = Subscription("a", Sink(None, 1), ReceiverOptions())
 
 
-def session(*, evicted: bool = False, over: bool = False, damage: str = "", sink: Sink = MINE.sink) -> ReceivingSession:
+def session(
+    *,
+    evicted: bool = False,
+    over: bool = False,
+    damage: str = "",
+    sink: Sink = MINE.sink,
+    receives: bool = True,
+    refusal: str = "",
+) -> ReceivingSession:
     """A session that gives its messages to a sink."""
     reader = SimpleNamespace(evicted=evicted)
     return cast(
@@ -33,10 +41,12 @@ def session(*, evicted: bool = False, over: bool = False, damage: str = "", sink
             evictions=3,
             reason="moved",
             activity_timeout=SimpleNamespace(timeout_ns=2_500_000_000),
-            datagram_source=SimpleNamespace(reader=reader, layer="LBT-RU"),
+            datagram_source=SimpleNamespace(
+                reader=reader, layer="LBT-RU", receives=lambda number: receives, refusal=refusal
+            ),
             counters=lambda: {"lost": 7},
             damage=lambda: damage,
-            topics=lambda: [SimpleNamespace(topic_number=1)],
+            topics=lambda: [SimpleNamespace(topic_number=1, origin=SimpleNamespace(topic="a"))],
             delivery=SimpleNamespace(sinks=lambda number: [sink]),
         ),
     )
@@ -50,6 +60,17 @@ def test_a_joined_session_shows_its_counters_and_damage_comes_before_another_rea
     (found,) = joined(session(), session(sink=Sink(None, 1)))  # the other one is another receiver's
     assert found == SessionInfo(ADVERT.source_string, "LBT-RU", 5, "joined", {"lost": 7}, "moved", "LBT-RU")
     assert joined(session(damage="damaged"))[0].reason == "damaged"
+
+
+def test_a_source_counts_and_its_session_is_joined_when_what_it_sends_comes() -> None:
+    waits, refused, hears = session(receives=False), session(receives=False, refusal="full"), session(refusal="full")
+    assert [sources_of(MINE, [each]) for each in (waits, refused, hears)] == [0, 0, 1]
+    found = joined(waits, refused, hears)
+    assert [(each.state, each.reason) for each in found] == [
+        ("joining", "moved"),
+        ("joining", "full"),
+        ("joined", "full"),
+    ]
 
 
 def test_a_session_that_was_evicted_says_so_joined_or_left() -> None:
