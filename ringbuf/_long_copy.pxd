@@ -1,4 +1,4 @@
-# Copies of long messages. One that passes the caches does not read the memory that it overwrites, and pushes out nothing:
+# Copies of long messages. A copy that passes the caches does not read the memory that it overwrites, and pushes out nothing:
 # it is faster where the bytes would have left the caches before the memory is used again.
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy

@@ -144,7 +144,7 @@ class SessionReceiver(ABC):
         """Says why the session is over, and leaves it where the source may wait for this receiver."""
         self.for_good = cause not in (Cause.ATTEMPTS, Cause.SILENCE)
         reasons = {
-            Cause.ATTEMPTS: self._refused * _NO_ROOM or Cause.ATTEMPTS.value,
+            Cause.ATTEMPTS: self.refusal or Cause.ATTEMPTS.value,
             Cause.COMPLETE: Cause.FINAL.value,
             Cause.SILENCE: self.silence,
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, cast
 
 import psutil
@@ -153,28 +152,16 @@ def test_the_end_of_a_killed_source_is_told_though_its_connection_stays_open(pee
 
 
 def test_what_a_killed_source_had_sent_is_delivered_however_slowly(peers: Peers, domain: str) -> None:
+    """The receiver is slower than the source: most waits in its socket when the death is noticed."""
     sender = peers.start(name="sender")
-    goes_on, over, got = threading.Event(), threading.Event(), Books()
-
-    def on_message(message: ipcbus.Message) -> None:
-        got.enter(message)
-        if message.type is ipcbus.MessageType.EOS:
-            over.set()
-        goes_on.wait(GIVE_UP_S)
-        time.sleep(0.01)  # slower than the source: most waits in the socket when the death is noticed
-
-    options = {"context": {"transport_tcp_receiver_socket_buffer": 4_000_000}}
-    with ipcbus.Context(domain=domain, config=options) as receiving:
-        receiver = receiving.receiver("t", on_message)
-        joined(sender, [], {"transport": "lbttcp"}, {})
-        receiver.wait_for_sources(1, GIVE_UP_S)
-        sender.do("joined", topic="t", receivers=1)
-        sender.do("stream", topic="t", size=50_000)
-        until(lambda: buffered(domain) > 65536, "a full connection")
-        sender.kill()
-        goes_on.set()
-        assert over.wait(GIVE_UP_S)
-    (ledger,) = got.ledgers.values()
+    receiver = peers.start(name="receiver", transport_tcp_receiver_socket_buffer=4_000_000)
+    source = joined(sender, [receiver], {"transport": "lbttcp"}, {"every": 1, "pause": 0.01})
+    receiver.pause()
+    sender.do("stream", topic="t", size=50_000)
+    until(lambda: buffered(domain) > 65536, "a full connection")
+    sender.kill()
+    receiver.resume()
+    ledger = Ledger(**receiver.do("await_end", topic="t")["ledgers"][source])
     assert ledger.delivered + ledger.lost == ledger.next
     assert ledger.lost * 50_000 < 5 << 20  # what its ring held, and what waited beside the connection
 

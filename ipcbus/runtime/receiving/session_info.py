@@ -11,6 +11,7 @@ from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.resolution.local.adverts import SessionAdvert, SourceAdvert
     from ipcbus.runtime.receiving.subscriptions import Subscription
     from ipcbus.transport.receiving_session import ReceivingSession
@@ -27,9 +28,10 @@ class SessionInfo:
         state: `joined`, `joining` (the source has not registered the receiver; what it sends until then does not come),
             `evicted`, `ended` (the owner shows no life; the receiver joins again when it does), or `refused`.
         counters: this context's counters on the session, by their names in the statistics, and `evictions`.
-        reason: why the session is not joined, why a joined session does not use its ring, or what is damaged in its
-            shared memory; otherwise empty.
-        layer: `ring`, `LBT-RU`, `LBT-RM` or `LBT-TCP`, by which the messages come; empty if the session is not joined.
+        reason: why the session is not joined, why its source has not registered the receiver, why a joined session does
+            not use its ring, or what is damaged in its shared memory; otherwise empty.
+        layer: `ring`, `LBT-RU`, `LBT-RM` or `LBT-TCP`, by which the messages come; empty if the session is neither
+            joined nor about to be.
     """
 
     source: str
@@ -83,10 +85,9 @@ DAMAGED: Final = (
 def sources_of(subscription: Subscription, joined: Iterable[ReceivingSession]) -> int:
     """Returns the number of sources of which a receiver gets every message that is sent from now on."""
     return sum(
-        subscription.sink in session.delivery.sinks(each.topic_number)
-        and session.datagram_source.receives(each.topic_number)
+        session.datagram_source.receives(each.topic_number)
         for session in joined
-        for each in session.topics()
+        for each in _topics_of(session, subscription)
         if subscription.wants(each.origin.topic)
     )
 
@@ -112,12 +113,12 @@ def sessions_of(
     found = [
         _info(session.advert, session.owner_pid, *_how_joined(session, subscription), session.datagram_source.layer)
         for session in joined
-        if _carries(session, subscription)
+        if _topics_of(session, subscription)
     ]
     found += [
         _info(session.advert, session.owner_pid, *_why_detached(session))
         for session in detached
-        if _carries(session, subscription)
+        if _topics_of(session, subscription)
     ]
     for advert in {source.session: None for source in offered if subscription.wants(source.topic)}:
         if own := subscription.refuses(advert):
@@ -128,8 +129,9 @@ def sessions_of(
     return found
 
 
-def _carries(session: ReceivingSession, subscription: Subscription) -> bool:
-    return any(subscription.sink in session.delivery.sinks(each.topic_number) for each in session.topics())
+def _topics_of(session: ReceivingSession, subscription: Subscription) -> list[RecoveringController]:
+    """Returns the controllers of the topics that the receiver gets from a session."""
+    return [each for each in session.topics() if subscription.sink in session.delivery.sinks(each.topic_number)]
 
 
 def _how_joined(session: ReceivingSession, subscription: Subscription) -> tuple[str, dict[str, int], str]:
@@ -137,8 +139,7 @@ def _how_joined(session: ReceivingSession, subscription: Subscription) -> tuple[
         reason = "its source has evicted this context; the rest comes over UDP when the message in hand is taken"
         return "evicted", session.counters(), reason
     source = session.datagram_source
-    topics = [each.topic_number for each in session.topics() if subscription.wants(each.origin.topic)]
-    if not all(map(source.receives, topics)):
+    if not all(source.receives(each.topic_number) for each in _topics_of(session, subscription)):
         return "joining", session.counters(), source.refusal or session.reason
     return "joined", session.counters(), session.damage() or source.refusal or session.reason
 

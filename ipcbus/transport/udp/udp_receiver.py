@@ -478,14 +478,14 @@ class UdpReceiver:
 
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that the source has sent by now has come and been read."""
-        receiver, asked_ns = self.reliable_receiver, time.monotonic_ns()
-        question = receiver.ask(asked_ns)
+        asked_ns = time.monotonic_ns()
+        question = self.reliable_receiver.ask(asked_ns)
         self._send_packets()
         self._marked = True
 
         def is_through() -> bool:
             nonlocal asked_ns
-            now_ns = time.monotonic_ns()
+            receiver, now_ns = self.reliable_receiver, time.monotonic_ns()
             answered = receiver.answers >= question or receiver.over
             if not answered and now_ns - asked_ns >= _ASK_NS:
                 asked_ns = now_ns

@@ -24,6 +24,8 @@ AT = ("127.0.0.1", 14380)
 HERE = ("127.0.0.1", 5000)
 WHO = (11, 22, "there")
 SECRET = b"0123456789abcdef"
+NO_ROOM = "the source has no room for another client, see its option transport_..._maximum_clients_per_transport"
+"""The reason of a receiver whose source refuses to register it."""
 
 
 def source(multicast: bool = False, topics_of: Any = None, **terms: Any) -> ReliableSender:  # noqa: ANN401

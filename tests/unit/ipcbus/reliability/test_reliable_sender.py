@@ -7,7 +7,7 @@ from ipcbus.reliability.registration import State
 from ipcbus.reliability.reliable_sender import ALL, FINAL_INTERVAL, FINAL_TIMES
 from ipcbus.reliability.send_state import SendSettings
 from ipcbus.wire import udp_packets
-from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, Pair, joined, receiver, source
+from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, NO_ROOM, SECOND, SESSION, Pair, joined, receiver, source
 
 
 def test_a_stranger_is_answered_with_no_more_than_he_sent_and_not_remembered() -> None:
@@ -86,7 +86,7 @@ def test_there_is_room_for_so_many() -> None:
                 if to == ("127.0.0.1", 5000 + place):
                     pair.here.receive(packet, AT, now)
     assert [pair.here.over for pair in pairs] == [False, True]
-    assert "the source has no room for another client" in pairs[1].here.reason
+    assert pairs[1].here.reason == NO_ROOM
     assert end.counts.clients_refused > 0
     assert len(end.addresses) == 1
 
