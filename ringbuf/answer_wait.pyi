@@ -1,4 +1,4 @@
-"""Ends the sleep of a thread when this process has just woken another one, whose answer the thread then spins for.
+"""Ends the sleep of a thread when this process has just sent something, so that the thread spins for the answer.
 
 The thread that sends waits elsewhere for the answer, and the thread that would take the answer sleeps meanwhile. It
 would learn of the answer only by a second wake-up.

@@ -85,7 +85,7 @@ class SendingSession:
             group: system group that may use the objects too, or empty.
             session_socket: the socket for UDP, where `plan.udp` asks for one.
             listener: what the UDP sender reports to; needed with `session_socket`.
-            answers: learns when a receiver was woken.
+            answers: learns when a receiver was woken, or something was sent over the network.
 
         Raises:
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
@@ -128,7 +128,7 @@ class SendingSession:
         self._waiting_sends_lock = threading.Lock()
         self._header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)
         self._control_words = SharedWords(self.channel.control)
-        self._numbers, self._next_line = [0] * self.topics_max, 0
+        self._numbers, self._next_line, self._answers = [0] * self.topics_max, 0, answers
         self._used: dict[int, tuple[int, ...]] = {}  # lines, with `membership_changes` when their topics were added
         self._slot_doorbells = SlotDoorbells(self.channel.writer, self._ring_data_doorbell, answers)
         self._doorbells = Doorbells(domain, self.source_string, self._slot_doorbells)
@@ -168,7 +168,7 @@ class SendingSession:
         self.batch = BatchWriter(
             self.channel.writer,
             policy,
-            self.udp_sender.direct(self.published) if self.udp_sender is not None else self._slot_doorbells,
+            self._slot_doorbells if self.udp_sender is None else self.udp_sender.direct(self.published, self._answers),
             minimum_length=self.plan.batch_minimum,
             datagram_max=self.plan.datagram_max,
             topics_max=self.topics_max,

@@ -86,7 +86,7 @@ class ContextOptions(
         minimum=1,
         maximum=MAX_COUNT,
         subject_to_change=True,
-        meaning="How often a thread that waits with pend checks its rings before it sleeps.",
+        meaning="How often a thread that waits with pend checks its rings and sockets before it sleeps.",
     )
     transport_lbtipc_pend_behavior_linger_maximum = Option(
         default=100,
@@ -94,7 +94,7 @@ class ContextOptions(
         minimum=0,
         maximum=10_000,
         special_zero=True,
-        meaning="Longest time for which a thread that waits with pend checks its rings before it sleeps. It does so "
+        meaning="Longest time for which a thread that waits with pend checks its rings and sockets before it sleeps. It does so "
         "only while its last waits were short, and for at most a ninth of the time. 0: it sleeps at once. An "
         "addition to Ultra Messaging.",
     )

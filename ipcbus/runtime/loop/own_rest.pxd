@@ -11,11 +11,13 @@ cdef class OwnRest:
     cdef double early_s         # seconds after which it returns as soon as something has come
     cdef Linger linger          # decides whether to spin before the sleep; None never does
     cdef AnswerWait answers     # None: does not spin for answers
+    cdef Linger answer_linger   # decides whether to spin for one
+    cdef uint64_t woke          # ticks when the last sleep ended; 0: a spin ended after that, or it is learned from
     cdef HeldLocks locks        # looked at during the sleep; None for no such looks
     cdef int look_ms, look_every_ms
     cdef readonly list woken
     cdef readonly bint fetched  # all that has come over the network was fetched
-    cdef int network_fd
+    cdef int network_fd         # -1 without sessions over the network
     cdef object fetch
     cdef int others[2]          # descriptors that end `sleep_without_network`
     cdef int others_count
@@ -23,8 +25,10 @@ cdef class OwnRest:
     cdef long handled
     cdef object error
 
-    cdef bint look_for_answer(self) except -1
-    cdef bint end_sleep(self, int count) except -1
+    cdef bint look_for_answer(self, epoll_event *events, int *count) except -1
+    cdef bint end_sleep(self, epoll_event *events, int *count) except -1
+    cdef bint take_lone_kick(self) noexcept
+    cdef void learn(self) noexcept
     cdef void note_experience(self) noexcept
     cdef int sleep(self, int fd, epoll_event *events) noexcept nogil
     cdef void sleep_without_network(self) noexcept nogil

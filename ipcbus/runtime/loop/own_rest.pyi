@@ -47,7 +47,6 @@ class OwnRest:
             epoll: what wakes the thread.
             seconds: the longest sleep.
             linger: decides whether the thread looks at the descriptors for a moment before it sleeps; None never does.
-                After `await_answers`, whether it looks at the rings when an answer is likely to come soon.
             early_s: seconds after which it does not go on to sleep once something has come, as timers may run early
                 (`timer_grid`).
         """
@@ -71,8 +70,13 @@ class OwnRest:
             others: at most two descriptors that end these 500 us.
         """
 
-    def await_answers(self, answers: AnswerWait) -> None:
-        """Spins for a moment when the context has woken another one, if answers have come soon after that."""
+    def await_answers(self, answers: AnswerWait, linger: Linger) -> None:
+        """Spins for a moment when the context has sent or woken another one, if answers have come soon after that.
+
+        Args:
+            answers: learns of that.
+            linger: decides whether a spin pays; it learns how long answers take.
+        """
 
     def __call__(self) -> OwnRest:
         """Sleeps, and delivers what has come unless the context is closed; returns itself.

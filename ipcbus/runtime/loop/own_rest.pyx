@@ -11,6 +11,9 @@ from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.held_locks cimport HeldLocks
 
+cdef extern from "<unistd.h>" nogil:
+    ssize_t read(int fd, void *bytes, size_t count)
+
 cdef extern from * nogil:
     """
 #ifndef _GNU_SOURCE
@@ -63,7 +66,7 @@ cdef int in_ms(double seconds) noexcept:
 cdef class OwnRest:
     def __init__(self, pump, epoll, double seconds, Linger linger=None, double early_s=LONGEST_MS):
         self.pump, self.epoll, self.linger = pump, epoll, linger
-        self.timeout_ms, self.early_s = in_ms(seconds), early_s
+        self.timeout_ms, self.early_s, self.network_fd = in_ms(seconds), early_s, -1
 
     def look_at(self, HeldLocks locks not None, double first_s, double every_s):
         self.locks, self.look_ms, self.look_every_ms = locks, in_ms(first_s), in_ms(every_s)
@@ -75,8 +78,8 @@ cdef class OwnRest:
         for i in range(self.others_count):
             self.others[i] = others[i]
 
-    def await_answers(self, AnswerWait answers not None):
-        self.answers = answers
+    def await_answers(self, AnswerWait answers not None, Linger linger not None):
+        self.answers, self.answer_linger = answers, linger
 
     def __call__(self):
         cdef epoll_event events[EVENTS_MAX]
@@ -91,8 +94,8 @@ cdef class OwnRest:
         self.handled = 0
         try:
             if self.answers is not None:
-                looked = self.look_for_answer()
-            elif self.linger is not None:
+                looked = self.look_for_answer(events, &count)
+            if self.linger is not None and not looked:
                 count = self.spin(fd, events)
             while True:
                 if count == 0 and not looked:
@@ -101,15 +104,17 @@ cdef class OwnRest:
                         _atomics.store_release64(&self.answers.sleeps, True)
                     with nogil:
                         count = self.sleep(fd, events)
-                    slept = read_ticks(clock_kind()) - now
+                    self.woke = read_ticks(clock_kind())
+                    slept = self.woke - now
                     if self.answers is not None:
-                        looked = self.end_sleep(count)
-                    elif self.linger is not None:
+                        looked = self.end_sleep(events, &count)
+                    if self.linger is not None and not looked:
                         self.linger.slept(slept)
                     if slept >= a_sleep:
                         until = now + slept + slice
                 calm = False
                 while (count > 0 or looked) and (calm := self.deliver(events, count, min(end, until))):
+                    looked = False
                     # The next message may be as near, and a turn of Python takes longer than the way to it.
                     count = self.spin(fd, events) if self.linger is not None and self.handled and not self.leaves_network else 0
                 now = read_ticks(clock_kind())
@@ -123,34 +128,63 @@ cdef class OwnRest:
         self.woken = [events[i].data.fd for i in range(max(count, 0))]
         return self
 
-    cdef bint look_for_answer(self) except -1:
-        """Spins for an answer, where that pays; returns whether it did. The sources see then that the context is awake."""
+    cdef bint look_for_answer(self, epoll_event *events, int *count) except -1:
+        """Spins for an answer, where that pays; returns whether it did. `count` is 1 then where one came over the network.
+
+        The sources of rings see that the context is awake. In a context with sessions over the network they ring as before.
+        """
         cdef uint64_t now = read_ticks(clock_kind())
+        cdef Linger linger = self.answer_linger
         cdef Pump pump
-        if now - _atomics.load_relaxed64(&self.answers.rung_at) > self.linger.longest or not self.linger.allowed(now):
+        if now - _atomics.load_relaxed64(&self.answers.rung_at) > linger.longest or not linger.allowed(now):
             return False
         pump = self.pump()
         if pump is None or not pump.may_deliver():
             return False
-        pump.poller.arm(False)
-        self.linger.spin(pump.poller, now, <uint64_t>-1)
+        if self.network_fd < 0:
+            pump.poller.arm(False)
+            linger.spin(pump.poller, now, <uint64_t>-1)
+        else:
+            linger.look(pump.poller, self.network_fd, events, EVENTS_MAX, count, now, <uint64_t>-1)
+            if count[0] > 0:  # of the sockets behind that descriptor
+                events[0].data.fd, count[0] = self.network_fd, 1
+        self.woke = 0
         self.note_experience()
         return True
 
-    cdef bint end_sleep(self, int count) except -1:
-        """Notes how long an answer took, or spins for it after a kick; returns whether it did."""
-        cdef bint looked = False
+    cdef bint end_sleep(self, epoll_event *events, int *count) except -1:
+        """Spins for an answer if the answer wait has ended the sleep; returns whether it did."""
+        cdef int i
         _atomics.store_release64(&self.answers.sleeps, False)
-        if self.answers.take_kick():
-            looked = self.look_for_answer()
-        elif count > 0:
-            self.linger.slept(read_ticks(clock_kind()) - _atomics.load_relaxed64(&self.answers.rung_at))
+        if not self.answers.take_kick():
+            return False
+        if self.network_fd < 0:
+            return self.look_for_answer(events, count)
+        if self.take_lone_kick():
+            for i in range(count[0]):
+                if events[i].data.fd == self.answers.fd:
+                    count[0] -= 1
+                    events[i] = events[count[0]]
+                    break
+        return count[0] == 0 and self.look_for_answer(events, count)
+
+    cdef bint take_lone_kick(self) noexcept:
+        """Clears the descriptor of kicks; returns False where it has not been written to exactly once."""
+        cdef uint64_t kicks = 0
+        return read(self.answers.fd, &kicks, sizeof(kicks)) == sizeof(kicks) and kicks == 1
+
+    cdef void learn(self) noexcept:
+        """Notes how long an answer took that has ended the sleep."""
+        if self.woke:
+            self.answer_linger.slept(self.woke - _atomics.load_relaxed64(&self.answers.rung_at))
             self.note_experience()
-        return looked
+            self.woke = 0
+        _atomics.store_relaxed64(&self.answers.rung_at, 0)  # the answer has come
 
     cdef void note_experience(self) noexcept:
-        cdef bint pays = self.linger.longest and self.linger.short_sleeps >= self.linger.after
-        _atomics.store_relaxed64(&self.answers.begins, self.linger.next if pays else <uint64_t>-1)
+        cdef Linger linger = self.answer_linger
+        cdef bint pays = linger.longest and linger.short_sleeps >= linger.after
+        _atomics.store_relaxed64(&self.answers.begins, linger.next if pays else <uint64_t>-1)
 
     cdef int sleep(self, int fd, epoll_event *events) noexcept nogil:
         """Sleeps, and meanwhile looks at the locks; returns how many descriptors are readable."""
@@ -191,8 +225,6 @@ cdef class OwnRest:
         self.fetched = False
         if pump is None or not pump.may_deliver():
             return False
-        if self.answers is not None:
-            _atomics.store_relaxed64(&self.answers.rung_at, 0)  # the answer has come, or no spin was long enough
         for i in range(count if self.fetch is not None else 0):
             if events[i].data.fd == self.network_fd:
                 came = self.fetch()
@@ -203,6 +235,8 @@ cdef class OwnRest:
             now = read_ticks(clock_kind())
             handled = pump.loop(now, now, 0, True, 0)
             self.handled += handled
+            if handled and self.answers is not None:
+                self.learn()
             if not self.fetched or now >= until or pump.must_stop() or pump.wants(AWAITED):
                 return False
             if handled == 0 and came != FETCH_CAME:

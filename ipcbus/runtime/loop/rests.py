@@ -36,6 +36,7 @@ class Rests:
         """
         self._epoll, self._others = epoll, (kick_fd, bell_fd)
         self._answer_linger, self._network_linger = linger.for_rings(linger_ns), linger.for_network(linger_ns)
+        self._network_answer_linger = linger.for_network(linger_ns)
         self.answers = AnswerWait(kick_fd)
         """Learns from the sources of the context when they wake another one."""
 
@@ -45,6 +46,7 @@ class Rests:
         """Returns a rest of a context with sessions over the network; the arguments are those of `OwnRest`."""
         rest = OwnRest(weakref.ref(pump), self._epoll, seconds, self._network_linger, early_s)
         rest.fetch_first(network_fd, fetch, self._others)
+        rest.await_answers(self.answers, self._network_answer_linger)
         return rest
 
     def rings(self, pump: Pump, now_ns: int, seconds: float, lives: Lives | None) -> OwnRest:
@@ -57,10 +59,10 @@ class Rests:
             lives: what the thread looks at then, to rest on while other processes live.
         """
         rest_s = seconds if lives is None else (lives.until_ns - now_ns) / 1e9
-        rest = OwnRest(weakref.ref(pump), self._epoll, rest_s, self._answer_linger)
+        rest = OwnRest(weakref.ref(pump), self._epoll, rest_s)
         if lives is not None:
             rest.look_at(lives.locks, seconds, lives.every_ns / 1e9)
-        rest.await_answers(self.answers)
+        rest.await_answers(self.answers, self._answer_linger)
         return rest
 
 

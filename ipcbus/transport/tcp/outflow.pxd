@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.ring cimport RingReader
 
 cdef class RecordStream:
@@ -8,6 +9,7 @@ cdef class RecordStream:
     cdef uint32_t session_id
     cdef uint64_t mask, number
     cdef object lock, published, on_room
+    cdef AnswerWait answers     # learns of each call, unless None
     cdef object socket_lock, keep
     cdef tuple connections
     cdef list numbers           # the descriptors of the connections

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
+from ringbuf.answer_wait import AnswerWait
 from ringbuf.ring import RingReader
 
 def take_packet(reader: RingReader, session_id: int, number: int) -> bytes | None:
@@ -55,7 +56,14 @@ class RecordStream:
             session_id: the session.
         """
 
-    def allow(self, mask: int, lock: RLock, published: Callable[[int], object], on_room: Callable[[], object]) -> None:
+    def allow(
+        self,
+        mask: int,
+        lock: RLock,
+        published: Callable[[int], object],
+        on_room: Callable[[], object],
+        answers: AnswerWait | None = None,
+    ) -> None:
         """Sets what calls need.
 
         Args:
@@ -63,6 +71,7 @@ class RecordStream:
             lock: what all that changes the session holds.
             published: called with the mask where this object does not send, or has not sent all.
             on_room: called when the ring's writer waits for an event.
+            answers: learns of each call that this object serves alone.
         """
 
     def aim(

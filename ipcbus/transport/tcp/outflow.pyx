@@ -7,6 +7,7 @@ from libc.string cimport memcpy, memset
 
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf._long_copy cimport copy_message
+from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.clock cimport epoch_ns, monotonic_ns
 from ringbuf.ring cimport NOTHING_HELD, RingReader, reader_next_sealed, reader_show, step_over
 
@@ -164,8 +165,8 @@ cdef class RecordStream:
         self.reader, self.session_id = reader, session_id
         self.packets, self.numbers = [], []
 
-    def allow(self, uint64_t mask, lock, published, on_room):
-        self.mask, self.lock, self.published, self.on_room = mask, lock, published, on_room
+    def allow(self, uint64_t mask, lock, published, on_room, AnswerWait answers=None):
+        self.mask, self.lock, self.published, self.on_room, self.answers = mask, lock, published, on_room, answers
 
     def aim(self, socket_lock, keep, tuple connections not None, list numbers not None):
         self.socket_lock, self.keep, self.connections, self.numbers = socket_lock, keep, connections, numbers
@@ -195,6 +196,8 @@ cdef class RecordStream:
                 self.lock.release()
         if not done:
             self.published(mask)
+        if self.answers is not None and mask == self.mask:
+            self.answers.rung()
 
     cdef bint send_directly(self) except -1:
         """Sends what waits; returns False when the state machine has to go on."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ipcbus.reliability.stream_sender import StreamSender
     from ipcbus.transport.tcp.stream_port import StreamPort
     from ipcbus.transport.tcp.stream_socket import StreamSocket
+    from ringbuf.answer_wait import AnswerWait
 
 
 class TcpSender(UdpSender):
@@ -25,9 +26,9 @@ class TcpSender(UdpSender):
     def _make_records(self) -> RecordStream:
         return RecordStream(self._reader, self._reliable_sender.session_id)
 
-    def direct(self, published: Callable[[int], object]) -> Callable[[int], object]:
+    def direct(self, published: Callable[[int], object], answers: AnswerWait | None) -> Callable[[int], object]:
         """As in `UdpSender`."""
-        self._stream.allow(self.bit, self._lock, published, self._listener.ring_has_room)
+        self._stream.allow(self.bit, self._lock, published, self._listener.ring_has_room, answers)
         return self._stream
 
     @cached_property

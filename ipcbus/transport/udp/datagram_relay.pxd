@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.reliability.retransmit_window cimport RetransmitWindow
 from ipcbus.transport.udp.mmsg cimport BATCH, Batched, SocketAddress
+from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.ring cimport RingReader, RingWriter
 
 # What a fetch returns; the stub has the meanings.
@@ -45,6 +46,7 @@ cdef class RecordSender:
     cdef uint64_t limit, mask
     cdef uint64_t ask_at        # the position of the window at which to look for ACKs
     cdef object lock, published, keep, on_room
+    cdef AnswerWait answers     # learns of each call, unless None
     cdef public bint ready
     cdef bint sending           # a thread is in `send_waiting`
     cdef int count              # of what was sent and not settled

@@ -9,6 +9,7 @@ from threading import RLock
 
 from ipcbus.reliability.retransmit_window import RetransmitWindow
 from ipcbus.transport.udp.mmsg import Address, Batched
+from ringbuf.answer_wait import AnswerWait
 from ringbuf.ring import RingReader, RingWriter
 
 TARGETS_MAX: int
@@ -137,6 +138,7 @@ class RecordSender:
         published: Callable[[int], object],
         keep: Callable[[list[tuple[bytes, Address]]], object],
         on_room: Callable[[], object],
+        answers: AnswerWait | None = None,
     ) -> None:
         """Sets what calls need.
 
@@ -146,6 +148,7 @@ class RecordSender:
             published: called with the mask where this object does not send, or has not sent all.
             keep: takes the packets that found no room in the socket, each with its address.
             on_room: called when the ring's writer waits for an event.
+            answers: learns of each call that this object serves alone.
         """
 
     def aim(self, socket: Batched, addresses: tuple[Address, ...], limit: int) -> None:

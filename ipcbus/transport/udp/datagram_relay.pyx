@@ -223,8 +223,9 @@ cdef class RecordSender:
     def __cinit__(self, RingReader reader not None, RetransmitWindow window not None, uint32_t session_id):
         self.reader, self.window, self.session_id = reader, window, session_id
 
-    def allow(self, uint64_t mask, lock, published, keep, on_room):
+    def allow(self, uint64_t mask, lock, published, keep, on_room, AnswerWait answers=None):
         self.mask, self.lock, self.published, self.keep, self.on_room = mask, lock, published, keep, on_room
+        self.answers = answers
 
     def aim(self, Batched socket not None, tuple addresses not None, uint64_t limit):
         cdef unsigned int i
@@ -254,6 +255,8 @@ cdef class RecordSender:
                 self.lock.release()
         if not done:
             self.published(mask)
+        if self.answers is not None and mask == self.mask:
+            self.answers.rung()
 
     cdef bint send_directly(self) except -1:
         """Sends what waits; returns False when the state machine has to go on."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
+    from ringbuf.answer_wait import AnswerWait
     from ringbuf.channel import OwnedChannel
 
 log = logging.getLogger("ipcbus")
@@ -146,10 +147,7 @@ class UdpSender:
         self.links = SenderLinks(reliable_sender.session_id, SystemRandom(), reliable_sender.retransmit_limiter, frames)
         """The control channels of the clients."""
         self.on_links: Callable[[], object] = lambda: None
-        """Called when a client came or went, or a link was opened or broken, or has frames or room.
-
-        Any thread calls it, and holds the lock of this object.
-        """
+        """Called, by any thread with the lock of this object, when a client came or went, or a link has changed."""
         self._links_due_ns: int | None = None
         session_socket.add(self, reliable_sender.session_id)
         # A receiver that asks for an older session at this address gets the answer that it has ended.
@@ -186,11 +184,13 @@ class UdpSender:
         if isinstance(self._records, RecordSender):
             self._records.ready = True
 
-    def direct(self, published: Callable[[int], object]) -> Callable[[int], object]:
-        """Returns what a batch writer calls for each record: compiled code, which leaves the rest to `published`."""
+    def direct(self, published: Callable[[int], object], answers: AnswerWait | None) -> Callable[[int], object]:
+        """Returns the compiled code that sends each record; it leaves some to `published`, and tells `answers`."""
         if not isinstance(self._records, RecordSender):
             return published
-        self._records.allow(self.bit, self._lock, published, self.session_socket.keep, self._listener.ring_has_room)
+        self._records.allow(
+            self.bit, self._lock, published, self.session_socket.keep, self._listener.ring_has_room, answers
+        )
         return self._records
 
     @property

@@ -16,8 +16,10 @@ import pytest
 
 from ipcbus.delivery.linger import Linger
 from ipcbus.delivery.pump import CLOSED, DESCRIPTOR, GUESTS, HURRIED, TASKS, Pump
+from ipcbus.reliability.retransmit_window import RetransmitWindow
 from ipcbus.runtime.loop.own_rest import OwnRest, stand_by
-from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME
+from ipcbus.transport.tcp.outflow import RecordStream
+from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME, RecordSender
 from ringbuf import liveness, segment
 from ringbuf.answer_wait import AnswerWait
 from ringbuf.held_locks import HeldLocks
@@ -383,8 +385,8 @@ class Asking:
         assert self.doorbells.ring(1) == 1
 
     def rest(self) -> OwnRest:
-        rest = OwnRest(weakref.ref(self.woken.pump), self.woken.epoll, LONG_S, self.linger)
-        rest.await_answers(self.answers)
+        rest = OwnRest(weakref.ref(self.woken.pump), self.woken.epoll, LONG_S)
+        rest.await_answers(self.answers, self.linger)
         return rest()
 
     def get_answer(self) -> None:
@@ -439,3 +441,114 @@ def test_each_answer_takes_one_ring(asking: Asking) -> None:
     asking.woken.source.send(b"", flush=True)
     os.eventfd_write(asking.woken.bell, 1)
     assert asking.rest().woken == [asking.woken.bell]
+
+
+@pytest.mark.parametrize("asking", [1_000_000], indirect=True)
+@pytest.mark.parametrize("kind", [RecordSender, RecordStream])
+def test_a_datagram_that_the_context_sends_ends_the_sleep(
+    asking: Asking, kind: type[RecordSender | RecordStream]
+) -> None:
+    sent: list[int] = []
+    lock = threading.RLock()
+    records: RecordSender | RecordStream
+    if kind is RecordSender:
+        records = RecordSender(asking.reader, RetransmitWindow(1 << 20, 1 << 10), 1)
+        records.allow(1, lock, sent.append, lambda pairs: None, lambda: None, asking.answers)
+    else:
+        records = RecordStream(asking.reader, 1)
+        records.allow(1, lock, sent.append, lambda: None, asking.answers)
+    asking.get_answer()
+    sending = threading.Timer(0.02, records, (1,))
+    sending.start()
+    rest = asking.rest()
+    assert (rest.take(), sent) == (0, [1])
+    assert rest.woken in ([], [asking.kick])  # before the sleep, or in it
+    sending.join()
+
+
+class AskingOverNetwork(Asking):
+    """The same where the answer comes over a socket, which fetches a message into the ring."""
+
+    def __init__(self, woken: Woken, channel: OwnedChannel, reader: RingReader, longest: int) -> None:
+        super().__init__(woken, channel, reader, longest)
+        assert woken.pump.run(0, 0, True) == 1
+        os.eventfd_read(woken.bell)
+        self.socket, self.network = os.eventfd(0, os.EFD_NONBLOCK), select.epoll()
+        self.network.register(self.socket, select.EPOLLIN)
+        woken.epoll.register(self.network.fileno(), select.EPOLLIN)
+        self.comes = 0
+
+    def answer(self) -> None:
+        """Makes one message come, after which Python has work, so that the rest ends."""
+        self.comes = 1
+        os.eventfd_write(self.socket, 1)
+
+    def fetch(self) -> int:
+        if not self.comes:
+            return NOTHING_CAME
+        os.eventfd_read(self.socket)
+        self.comes = 0
+        self.woken.source.send(b"", flush=True)
+        self.woken.pump.want(HURRIED)
+        return CAME
+
+    def rest(self) -> OwnRest:
+        self.woken.pump.unwant(HURRIED)
+        rest = OwnRest(weakref.ref(self.woken.pump), self.woken.epoll, LONG_S)
+        rest.fetch_first(self.network.fileno(), self.fetch)
+        rest.await_answers(self.answers, self.linger)
+        return rest()
+
+    def get_answer(self) -> None:
+        self.ring()
+        self.answer()
+        assert (self.rest().take(), self.kicks()) == (1, 0)
+
+    def ask(self, *, kicks: bool = False, answers: bool = True) -> OwnRest:
+        """Returns the rest in which the context asks, another thread kicks it as well, and the answer comes."""
+
+        def ask() -> None:
+            self.ring()
+            if kicks:
+                os.eventfd_write(self.kick, 1)
+            if answers:
+                self.answer()
+
+        asking = threading.Timer(0.02, ask)
+        asking.start()
+        rest = self.rest()
+        asking.join()
+        return rest
+
+
+@pytest.fixture
+def over_network(woken: Woken, domain: str, request: pytest.FixtureRequest) -> Iterator[AskingOverNetwork]:
+    with owned(domain) as channel, joined(domain) as reader:
+        assert woken.pump.take()
+        made = AskingOverNetwork(woken, channel, reader.reader, getattr(request, "param", 1 << 40))
+        yield made
+        made.network.close()
+        os.close(made.socket)
+        os.close(made.kick)
+
+
+def test_a_rest_spins_for_an_answer_over_the_network(over_network: AskingOverNetwork) -> None:
+    over_network.get_answer()
+    for _ in range(3):
+        rest = over_network.ask()
+        assert (rest.take(), rest.woken, over_network.kicks()) == (1, [over_network.network.fileno()], 0)
+
+
+def test_a_kick_of_another_thread_beside_an_answer_is_not_lost(over_network: AskingOverNetwork) -> None:
+    over_network.get_answer()
+    rest = over_network.ask(kicks=True)
+    assert over_network.kick in rest.woken or over_network.kicks() == 1
+
+
+@pytest.mark.parametrize("over_network", [1_000_000], indirect=True)
+def test_a_spin_in_vain_for_the_network_ends_the_rest(over_network: AskingOverNetwork) -> None:
+    over_network.get_answer()
+    rest = over_network.ask(answers=False)
+    assert (rest.take(), rest.woken) == (0, [])
+    rest = over_network.ask()  # the next one sleeps, and does not spin
+    assert (rest.take(), rest.woken) == (1, [over_network.network.fileno()])

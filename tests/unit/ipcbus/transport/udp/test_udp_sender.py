@@ -240,7 +240,7 @@ def test_a_thread_that_publishes_takes_the_acks_before_the_driver_does(
                 twin=False,
                 return_timeout_ns=0,
             )
-            published = udp_sender.direct(lambda _: udp_sender.send_published())
+            published = udp_sender.direct(lambda _: udp_sender.send_published(), None)
             cookie = sender._clients.cookie(client, time.monotonic_ns())
             udp_sender.receive(udp_packets.connect(SESSION, cookie, 1), client, time.monotonic_ns())
 
