@@ -49,9 +49,11 @@ class ContextKeywords(TypedDict, total=False):
     pend.
     """
     transport_lbtipc_pend_behavior_linger_loop_count: SupportsIndex
-    """How often a thread that waits with pend checks its rings before it sleeps. Default: 1 loops."""
+    """How often a thread that waits with pend checks its rings and sockets before it sleeps. Default: 1 loops."""
     transport_lbtipc_pend_behavior_linger_maximum: SupportsIndex
-    """Longest time for which a thread that waits with pend checks its rings before it sleeps. Default: 100 us."""
+    """Longest time for which a thread that waits with pend checks its rings and sockets before it sleeps. Default: 100
+    us.
+    """
     transport_lbtsmx_receiver_thread_behavior: Literal["pend", "busy_wait"]
     """How the LBT-SMX receiving thread waits, as for LBT-IPC. Default: pend."""
     shared_memory_group: str

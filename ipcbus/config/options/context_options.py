@@ -94,9 +94,9 @@ class ContextOptions(
         minimum=0,
         maximum=10_000,
         special_zero=True,
-        meaning="Longest time for which a thread that waits with pend checks its rings and sockets before it sleeps. It does so "
-        "only while its last waits were short, and for at most a ninth of the time. 0: it sleeps at once. An "
-        "addition to Ultra Messaging.",
+        meaning="Longest time for which a thread that waits with pend checks its rings and sockets before it sleeps. "
+        "It does so only while its last waits were short, and for at most a ninth of the time. 0: it sleeps at once. "
+        "An addition to Ultra Messaging.",
     )
     transport_lbtsmx_receiver_thread_behavior = Option(
         default="pend",
