@@ -57,16 +57,16 @@ class TcpSender(UdpSender):
             self._listener.ring_has_room()
         return drained
 
-    def _send_published(self, now_ns: int) -> None:
+    def _send_published(self, now_ns: int) -> bool:
         if self._send_records(now_ns):
-            return
+            return True
         sender = cast("StreamSender", self.reliable_sender)
         while True:
             more = self._gather(sender, now_ns)
             # Also when nothing was read: what clients take now may end the wait for them, and no event would come then.
             self._send_packets()
             if not more or sender.blocked:
-                break
+                return False
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
         """Takes a packet from a client, or the end of its connection: a twin reads on for it until it returns."""

@@ -159,7 +159,7 @@ class UdpReceiver:
 
     @property
     def reliable_receiver(self) -> ReliableReceiver | StreamReceiver:
-        """The protocol; it takes note first of what was fetched without it."""
+        """The protocol; it takes note first of what was fetched without it, which changes no numbers of topics."""
         if self._fetches:
             self._fetches = False
             self._settle()
@@ -424,20 +424,20 @@ class UdpReceiver:
 
     def floor(self, number: int) -> int | None:
         """Returns the number of the first message of a topic, once the source has sent it."""
-        return self.reliable_receiver.subscriptions.starts.get(number)
+        return self._receiver.subscriptions.starts.get(number)
 
     def receives(self, number: int) -> bool:
         """As in `DatagramSource`."""
-        return self.reliable_receiver.receives(number)
+        return self._receiver.receives(number)
 
     @property
     def refusal(self) -> str:
         """As in `DatagramSource`."""
-        return self.reliable_receiver.refusal
+        return self._receiver.refusal
 
     def published(self, number: int) -> int:
         """Returns a number below which all messages of a topic are published, as the source has sent it last."""
-        return self.reliable_receiver.subscriptions.published.get(number, 0)
+        return self._receiver.subscriptions.published.get(number, 0)
 
     def at_end(self, number: int) -> int:
         """Returns the number of `published`, or that of the source's ring: on this host, the ring is up to date."""
@@ -469,7 +469,7 @@ class UdpReceiver:
 
     def request_infos(self, silent: Collection[int], now_ns: int) -> int | None:
         """Asks, if due, how far the source has sent, and for the next numbers of topics; see `DatagramSource`."""
-        if self.reliable_receiver.state is not State.JOINED:
+        if self._receiver.state is not State.JOINED:
             return now_ns + _ASK_NS if silent else None
         if self._info_requests.due(silent, now_ns):
             self.reliable_receiver.ask(now_ns)
@@ -517,7 +517,8 @@ class UdpReceiver:
     @property
     def catches_up(self) -> bool:
         """Whether the receiver is behind its source and gets datagrams in order, in small steps."""
-        return self.reliable_receiver.catches_up or bool(self._backlog)
+        # What is fetched without the protocol only ends that.
+        return (self._receiver.catches_up and self.reliable_receiver.catches_up) or bool(self._backlog)
 
     @property
     def stopped_at(self) -> int | None:

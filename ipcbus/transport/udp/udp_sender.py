@@ -49,6 +49,11 @@ _SLOW_NS = 150_000_000
 _RETRY_NS = 1_000_000
 """Time after which packets that found no room in the send buffer are tried again."""
 _FOREVER_NS: Final = 1 << 62
+_OVERTAKEN: Final = (
+    "the receiving context %r of pid %d kept a session over %s waiting for too long, and loses what it does not take "
+    "in time; let it receive faster, raise slow_receiver_timeout or the transmission window, or use "
+    "slow_receiver_behavior=block"
+)
 _SILENT_NS = 1_500_000_000
 """A client of this process that misses datagrams sends NAKs more often, unless the waiting thread drives it."""
 _LINGER_NS = 10_000_000_000
@@ -134,9 +139,8 @@ class UdpSender:
         self._lock = threading.RLock()
         self._records = self._make_records()
         """What sends without the protocol; None where there is no such way."""
-        self.active = self.closing = False
-        self._stats_pending, self._shown_lead = False, 0
-        self._closed_ns = 0
+        self.active = self.closing = self._sends_all = False
+        self._stats_pending, self._shown_lead, self._closed_ns = False, 0, 0
         self._waited_ns = -_OFTEN_NS
         self._watch = AckWatch()
         self._evicted: dict[int, _EvictedReceiver] = {}
@@ -220,10 +224,9 @@ class UdpSender:
         """
         with self._lock:
             now_ns = time.monotonic_ns()
-            registered = next(
-                (each for each in self.reliable_sender.clients if each.context_id == receiver.context_id), None
-            )
-            self._await_return(receiver.context_id, receiver.pid, registered, now_ns)
+            clients = self.reliable_sender.clients
+            known = next((each for each in clients if each.context_id == receiver.context_id), None)
+            self._await_return(receiver.context_id, receiver.pid, known, now_ns)
             if not self.active:
                 # The receiver has read all datagrams that the window still holds. It resumes with the oldest one in the
                 # window: if it got those first, the source could overwrite the missing ones meanwhile.
@@ -284,15 +287,16 @@ class UdpSender:
         """Whether datagrams wait for clients, for the data rate, or for the send buffer."""
         return self.reliable_sender.blocked or self.session_socket.waits
 
-    def _send_published(self, now_ns: int) -> None:
+    def _send_published(self, now_ns: int) -> bool:
+        """Sends what waits; returns whether the protocol may be left out from now on."""
         reliable_sender, reader = self.reliable_sender, self._reader
-        room = False
+        room = sends_all = False
         while True:
             # First: what clients take now may end the wait for them, and no other event would come then.
             self._send_packets()
             if self._waits:
                 break
-            if self._send_records(now_ns):
+            if sends_all := self._send_records(now_ns):
                 break
             found = take(reader)
             if found is None:
@@ -304,6 +308,7 @@ class UdpSender:
             room |= reader.show()
         if room:
             self._listener.ring_has_room()
+        return sends_all
 
     def _send_records(self, now_ns: int) -> bool:
         """Sends the records that may be sent to all clients at once; returns whether these were all there are."""
@@ -386,15 +391,10 @@ class UdpSender:
         with self._lock:
             following = self._turn(now_ns)
             overtaken = self.reliable_sender.take_evicted()
+            if self._sends_all and self._stats_pending and not self.closing:
+                self._go_on_directly()  # last, as all that asks for the protocol ends it
         for client in overtaken:  # not under the lock: a log handler may send, even on this session
-            log.warning(
-                "the receiving context %r of pid %d kept a session over %s waiting for too long, and loses what it "
-                "does not take in time; let it receive faster, raise slow_receiver_timeout or the transmission window, "
-                "or use slow_receiver_behavior=block",
-                client.name,
-                client.pid,
-                self.network,
-            )
+            log.warning(_OVERTAKEN, client.name, client.pid, self.network)
         return following
 
     def _turn(self, now_ns: int) -> int | None:
@@ -402,7 +402,9 @@ class UdpSender:
             self._forget_dead(now_ns)  # the context does not look after a session that has ended
         self.reliable_sender.turn(now_ns)
         self._update_clients(now_ns)
-        self._send_published(now_ns) if self.active else self._send_packets()
+        self._sends_all = self.active and self._send_published(now_ns)
+        if not self.active:
+            self._send_packets()
         self._send_frames(now_ns)
         retry_ns = now_ns + _RETRY_NS if self.session_socket.waits else None
         often_ns = now_ns + _OFTEN_NS if now_ns - self._waited_ns < _OFTEN_NS else None
@@ -552,7 +554,7 @@ class UdpSender:
                 clients of this process.
         """
         with self._lock:
-            if self.reliable_sender.blocked or not self.closing:
+            if not self.closing or self.reliable_sender.blocked:
                 return False
             return not self._expects(now_ns, context_closes=context_closes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from ipcbus.reliability.registration import State
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 
 
@@ -19,3 +20,35 @@ class Udp(UdpReceiver):
 def test_datagrams_that_wait_for_room_in_the_ring_are_not_missing() -> None:
     assert Udp([(b"datagram", 0)]).catches_up
     assert not Udp([]).catches_up
+
+
+class Fetching(UdpReceiver):
+    """A receiver whose datagrams are fetched without the protocol; `settled` says whether the protocol took note."""
+
+    def __init__(self, *, behind: bool) -> None:
+        subscriptions = SimpleNamespace(starts={1: 5}, published={1: 9})
+        self._receiver = cast(
+            "Any",
+            SimpleNamespace(
+                catches_up=behind, subscriptions=subscriptions, receives=bool, refusal="", state=State.CONNECTING
+            ),
+        )
+        self._fetches, self._backlog, self.settled = True, [], False
+
+    def _settle(self) -> None:
+        self.settled = True
+        self._receiver.catches_up = False  # type: ignore[misc]
+
+
+def test_what_timers_ask_does_not_end_the_fetching() -> None:
+    receiver = Fetching(behind=False)
+    assert (receiver.floor(1), receiver.published(1), receiver.receives(1), receiver.refusal) == (5, 9, True, "")
+    assert receiver.request_infos((), 0) is None
+    assert not receiver.catches_up
+    assert not receiver.settled
+
+
+def test_a_receiver_that_was_behind_looks_whether_it_still_is() -> None:
+    receiver = Fetching(behind=True)
+    assert not receiver.catches_up
+    assert receiver.settled

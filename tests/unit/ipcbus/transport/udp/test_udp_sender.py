@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
+import pytest
+
 from ipcbus.reliability.reliable_sender import ReliableSender
 from ipcbus.reliability.send_state import SendSettings
 from ipcbus.reliability.session_sender import SenderSettings
@@ -18,7 +20,7 @@ from ringbuf.channel import OwnedChannel, Shape
 from tests.kit.udp_sockets import bound
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
 
 SESSION = 7
 COUNT = 200
@@ -215,62 +217,85 @@ def test_slow_timers_wait_for_the_stats_block_while_datagrams_are_sent(domain: s
         channel.close()
 
 
+class Direct:
+    """A sender with one client, whose records go to a socket without the protocol where that is possible."""
+
+    def __init__(self, domain: str, near: Batched, client: tuple[str, int]) -> None:
+        sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
+        self.port = Mock(direct=near, waits=False)
+        self.port.read_answers.return_value = []
+        shape = Shape(SESSION, 1 << 20, 70_000, False, 1, 0, 0, "")
+        self.channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", shape)
+        board = Mock(due_ns=1 << 62)
+        board.is_due.return_value = False
+        self.udp_sender = UdpSender(
+            self.channel, self.port, sender, board, Mock(), name="", group=None, twin=False, return_timeout_ns=0
+        )
+        self.left: list[int] = []
+        """The calls that went through the protocol."""
+        self._publish = self.udp_sender.direct(self._through_protocol, None)
+        self._sender, self._client = sender, client
+        self.cookie = sender._clients.cookie(client, time.monotonic_ns())
+        self.udp_sender.receive(udp_packets.connect(SESSION, self.cookie, 1), client, time.monotonic_ns())
+
+    def _through_protocol(self, mask: int) -> None:
+        self.left.append(mask)
+        self.udp_sender.send_published()
+
+    def ack(self, room: int) -> None:
+        lead = self._sender.lead
+        (packet,) = udp_packets.acks(SESSION, self.cookie, lead, (1, 1, ""), 1, [], 0, (lead, room))
+        self.udp_sender.receive(packet, self._client, time.monotonic_ns())
+
+    def publish(self, size: int = 60_000) -> None:
+        assert self.channel.writer.write(bytes(size))
+        self._publish(self.udp_sender.bit)
+
+
+@pytest.fixture
+def direct(domain: str) -> Iterator[Direct]:
+    with bound() as near, bound() as far:
+        made = Direct(domain, Batched(near.fileno(), False, 1), far.getsockname())
+        yield made
+        made.channel.close()
+
+
 def test_a_thread_that_publishes_takes_the_acks_before_the_driver_does(
-    domain: str, monkeypatch: pytest.MonkeyPatch
+    direct: Direct, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SENDING_NS", "UNSEEN_NS", "MORE_NS"):  # a busy machine may hold up the thread that sends for as long
         monkeypatch.setattr(ack_watch, name, 60_000_000_000)
-    with bound() as near, bound() as far:
-        sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
-        batched = Batched(near.fileno(), False, 1)
-        port = Mock(direct=batched, waits=False)
-        port.read_answers.return_value = []
-        shape = Shape(SESSION, 1 << 20, 70_000, False, 1, 0, 0, "")
-        channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", shape)
-        client = far.getsockname()
-        try:
-            udp_sender = UdpSender(
-                channel,
-                port,
-                sender,
-                Mock(due_ns=1 << 62),
-                Mock(),
-                name="",
-                group=None,
-                twin=False,
-                return_timeout_ns=0,
-            )
-            published = udp_sender.direct(lambda _: udp_sender.send_published(), None)
-            cookie = sender._clients.cookie(client, time.monotonic_ns())
-            udp_sender.receive(udp_packets.connect(SESSION, cookie, 1), client, time.monotonic_ns())
+    udp_sender, answers = direct.udp_sender, direct.port.read_answers
 
-            def ack(room: int) -> None:
-                (packet,) = udp_packets.acks(SESSION, cookie, sender.lead, (1, 1, ""), 1, [], 0, (sender.lead, room))
-                udp_sender.receive(packet, client, time.monotonic_ns())
+    def driver() -> int:
+        return udp_sender.take_acks(may_leave=True)
 
-            def publish() -> None:
-                assert channel.writer.write(bytes(60_000))
-                published(udp_sender.bit)
+    direct.ack(4 << 20)
+    assert driver() == NOTHING_CAME  # no thread sends
+    for _ in range(5):
+        direct.publish()
+    assert driver() == LEFT
+    assert udp_sender.take_acks() == NOTHING_CAME
+    looks = answers.call_count
+    count = 0
+    while answers.call_count == looks:
+        direct.publish()
+        count += 1
+    assert 44 <= count <= 52  # three quarters of the room that the client had told
+    answers.return_value = [udp_packets.naks(SESSION, direct.cookie, [1])[0]]
+    assert udp_sender.take_acks() == HAS_MORE
+    for _ in range(5):
+        direct.publish()
+    assert driver() == HAS_MORE  # others may follow
 
-            def driver() -> int:
-                return udp_sender.take_acks(may_leave=True)
 
-            ack(4 << 20)
-            assert driver() == NOTHING_CAME  # no thread sends
-            for _ in range(5):
-                publish()
-            assert driver() == LEFT
-            assert udp_sender.take_acks() == NOTHING_CAME
-            looks = port.read_answers.call_count
-            count = 0
-            while port.read_answers.call_count == looks:
-                publish()
-                count += 1
-            assert 44 <= count <= 52  # three quarters of the room that the client had told
-            port.read_answers.return_value = [udp_packets.naks(SESSION, cookie, [1])[0]]
-            assert udp_sender.take_acks() == HAS_MORE
-            for _ in range(5):
-                publish()
-            assert driver() == HAS_MORE  # others may follow
-        finally:
-            channel.close()
+def test_records_go_on_without_the_protocol_after_its_timers(direct: Direct) -> None:
+    direct.ack(4 << 20)
+    direct.publish(64)
+    assert direct.left
+    for _ in range(3):
+        direct.udp_sender.turn(time.monotonic_ns())
+        direct.left.clear()
+        direct.publish(64)
+        assert not direct.left
+    assert direct.udp_sender.reliable_sender.lead == 4  # each was sent once
