@@ -112,8 +112,16 @@ class Timers:
         self.has_packets = network.has_packets
 
     def read_network(self) -> int:
-        """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""
-        return self._network.read(briefly=True)
+        """Reads the sockets, and handles the calls that come with that; returns when its timers are due, in ns."""
+        channels = self._sending_sessions.control_channels
+        channels.looks_after_read = not self._event_loop.quiet
+        try:
+            due_ns = self._network.read(briefly=True)
+        finally:
+            channels.looks_after_read = False  # first: another thread may be called meanwhile
+        if channels.is_called and not self._event_loop.quiet:
+            self.look()  # at once, as a thread may wait for a response
+        return due_ns
 
     def attend(self) -> bool:
         """Handles sessions that ended, broke, or wait for room; returns whether a session still waits."""

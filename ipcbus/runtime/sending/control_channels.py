@@ -338,6 +338,8 @@ class ControlChannels:
         self._options, self._responses, self._hurry = options, responses, hurry
         self.is_called = False
         """Whether clients over UDP have called, so that `look` is due."""
+        self.looks_after_read = False
+        """Whether the driver reads the sockets now, and calls `look` right after that."""
         self._sessions: dict[SendingSession, SessionChannels] = {}
         self._behind = False
         self._ended_messages = self._ended_bytes = 0  # of sessions that have ended
@@ -362,7 +364,8 @@ class ControlChannels:
 
     def _note_call(self) -> None:
         self.is_called = True
-        self._hurry()
+        if not self.looks_after_read:
+            self._hurry()
 
     def forget(self, session: SendingSession) -> None:
         """Ends the channels of a session that ends."""

@@ -200,7 +200,7 @@ class Requests(Asking):
                 if slice_ns <= 0:
                     self._end(request, _timed_out(request))
                     break
-                if isinstance(event_loop.pump.turn(slice_ns / 1e9), int):
+                if isinstance(event_loop.pump.turn(slice_ns / 1e9), int) or queue or request.closed:
                     pass  # something came, or the time is over
                 elif event_loop.sequential:
                     with event_loop.drive_alone():
@@ -218,9 +218,10 @@ class Requests(Asking):
         return taken(request)
 
     def _poll(self, request: Request, poll_ns: int) -> None:
-        """Polls for a response instead of sleeping, as long as that brings responses."""
+        """Polls the rings for a response instead of sleeping, as long as that brings responses."""
         event_loop = self._event_loop
-        if event_loop.spins or event_loop.sequential or request.closed or not request._sent or poll_ns <= 0:
+        sleeps = event_loop.sequential or event_loop.network_is_busy  # with a look at the sockets before
+        if event_loop.spins or sleeps or request.closed or not request._sent or poll_ns <= 0:
             return
         if self._sleeps_at_once:
             self._sleeps_at_once -= 1

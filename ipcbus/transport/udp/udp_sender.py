@@ -256,16 +256,18 @@ class UdpSender:
     def send_published(self) -> None:
         """Sends all that is published over UDP, as far as clients have room and the data rate allows it."""
         self._send_new()
-        if isinstance(self._records, RecordSender) and self._reliable_sender.blocked:
-            # Answers of clients may have come; the driver of the context may have to wait for this thread's processor.
-            self._look_for_acks(time.monotonic_ns())
+        # Answers of clients may have come; the driver of the context may have to wait for this thread's processor.
+        looks = isinstance(self._records, RecordSender) and self._reliable_sender.blocked
+        if looks and self._look_for_acks(time.monotonic_ns()) == HAS_MORE:
+            self._listener.turn_is_due()
 
     def _send_new(self) -> None:
         with self._lock:
             if self.active or self.closing:
                 now_ns = time.monotonic_ns()
                 if isinstance(self._records, RecordSender) and self._records.acks_due:
-                    self._look_for_acks(now_ns)
+                    if self._look_for_acks(now_ns) == HAS_MORE:
+                        self._listener.turn_is_due()
                     cast("ReliableSender", self.reliable_sender).renew_limit()
                     if not (self.active or self.closing):
                         return  # the last client of a twin has left
@@ -359,11 +361,10 @@ class UdpSender:
         """Takes the ACKs that have come, and whatever has come with them; for the driver of the context.
 
         Args:
-            may_leave: whether it may leave all to a thread that sends a stream, and so looks for ACKs long before it
-                has to wait for one.
+            may_leave: whether it may leave all to a thread that sends a stream, and looks before it has to wait.
 
         Returns:
-            CAME where nothing is to do but what timers do, else NOTHING_CAME or HAS_MORE. LEFT where it has left all.
+            CAME where nothing is to do but what timers do, NOTHING_CAME, HAS_MORE where `turn` is due, or LEFT.
         """
         now_ns = time.monotonic_ns()
         may_leave &= isinstance(self._records, RecordSender) and not self._reliable_sender.blocked
@@ -383,7 +384,6 @@ class UdpSender:
             self._watch.more_came(now_ns)
         elif is_usual:
             return CAME if packets else NOTHING_CAME
-        self._listener.turn_is_due()
         return HAS_MORE
 
     def turn(self, now_ns: int) -> int | None:

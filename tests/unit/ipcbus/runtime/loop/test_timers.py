@@ -274,3 +274,31 @@ def test_an_announcement_rings_each_other_context_of_the_domain(domain: str, con
     finally:
         for bell in bells:
             bell.close()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_calls_that_come_over_the_network_are_handled_right_after_the_read(context: Context, quiet: bool) -> None:
+    channels, looks = context.sending.control_channels, []
+    context.event_loop.quiet, channels.is_called, channels.has_work = quiet, False, False
+    context.receiving.channels.is_readable.return_value = False
+
+    def read(*, briefly: bool) -> int:
+        assert briefly
+        looks.append(channels.looks_after_read)
+        channels.is_called = True
+        return 7
+
+    context.network.read.side_effect = read
+    assert context.timers.read_network() == 7
+    assert (looks, channels.looks_after_read) == ([not quiet], False)
+    assert channels.look.call_count == (not quiet)  # a thread of the application calls back in a split context
+    context.network.read.side_effect = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        context.timers.read_network()
+    assert not channels.looks_after_read
+
+
+def test_without_a_call_over_the_network_a_read_looks_at_no_channel(context: Context) -> None:
+    context.event_loop.quiet = context.sending.control_channels.is_called = False
+    context.timers.read_network()
+    assert not context.sending.control_channels.look.called

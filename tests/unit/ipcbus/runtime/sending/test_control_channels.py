@@ -6,10 +6,11 @@ import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
+from unittest.mock import Mock
 
 from ipcbus.config import Config
 from ipcbus.recovery.control_channel import ControlChannel
-from ipcbus.runtime.sending.control_channels import SessionChannels
+from ipcbus.runtime.sending.control_channels import ControlChannels, SessionChannels
 from ipcbus.runtime.sending.response_taker import ResponseTaker
 from tests.kit.pipe_stage import PipeStage
 
@@ -152,3 +153,15 @@ def test_the_first_call_after_the_last_receiver_has_left_rings_the_doorbell(doma
         _, later = stage.join()
         later.request()
         assert stage.hear()[0]
+
+
+def test_a_call_hurries_the_loop_unless_the_driver_looks_right_after_its_read() -> None:
+    hurry = Mock()
+    channels = ControlChannels(Mock(), Mock(), hurry, Mock(), Mock(), Mock())
+    channels.looks_after_read = True
+    channels._note_call()
+    assert channels.is_called
+    assert not hurry.called
+    channels.looks_after_read = False
+    channels._note_call()
+    assert hurry.call_count == 1
