@@ -6,12 +6,12 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf._long_copy cimport copy_in_caches
 from ringbuf.clock cimport epoch_ns, ticks_of
-from ringbuf.ring cimport RingReader, RingWriter, aligned, reader_next_sealed, step_over, writer_claim, writer_publish
+from ringbuf.ring cimport RingReader, RingWriter, aligned, next_record, step_over, writer_claim, writer_publish
 
 
 def take(RingReader reader):
     cdef uint32_t messages, length
-    cdef const Record *record = reader_next_sealed(&reader.r, &length)
+    cdef const Record *record = next_record(reader, &length)
     cdef int64_t send_time_ns
     if record == NULL:
         return None

@@ -95,7 +95,6 @@ cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
 cdef const Record *reader_copy(Reader *r) noexcept nogil
 cdef bint reader_was_overtaken(const Reader *r) noexcept nogil
 cdef bint reader_in_sync(Reader *r) noexcept nogil
-cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogil
 cdef void writer_seal(Writer *w) noexcept nogil
 cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
 cdef bint reader_show(Reader *r) noexcept nogil
@@ -230,11 +229,22 @@ cdef class RingReader:
     cdef readonly uint64_t capacity
     cdef readonly int slot_index
     cpdef arm(self, bint mask_on)
-    cdef bint owes_event    # `step_over` found that the writer waits for an event; the next `show` returns that
+    cdef bint owes_event    # a step found that the writer waits for an event; the next `show` returns that
+
+
+cdef const Record *next_record(RingReader reader, uint32_t *length) noexcept
+
 
 cdef inline void step_over(RingReader reader, const Record *record, uint32_t messages) noexcept:
-    """Steps over the record of `reader_next_sealed`, and samples its latency with its messages as the weight."""
+    """Steps over the record of `next_record`, and samples its latency with its messages as the weight."""
     reader.r.sample_weight = messages
     reader_sample(&reader.r, record.send_ticks, ns_per_tick())
     if reader_done(&reader.r):
         reader.owes_event = True
+
+
+cdef inline bint show_steps(RingReader reader) noexcept:
+    """Shows the position; returns True when the writer waits for an event, or did so at a step since the last `show`."""
+    cdef bint owed = reader.owes_event
+    reader.owes_event = False
+    return reader_show(&reader.r) or owed

@@ -236,8 +236,9 @@ cdef bint reader_in_sync(Reader *r) noexcept nogil:
     return not r.stopped
 
 
-cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogil:
-    """Returns the next record as `reader_next` does, but skips records whose checksum is wrong."""
+cdef const Record *next_record(RingReader reader, uint32_t *length) noexcept:
+    """Returns the next record as `reader_next` does, but steps over records whose checksum is wrong."""
+    cdef Reader *r = &reader.r
     cdef const Record *record
     while True:
         record = reader_next(r)
@@ -250,7 +251,8 @@ cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogi
             _atomics.store_relaxed64(&r.slot.malformed, r.slot.malformed + 1)
         if not reader_in_sync(r):
             return NULL
-        reader_done(r)
+        if reader_done(r):
+            reader.owes_event = True
 
 
 cdef bint reader_show(Reader *r) noexcept nogil:
@@ -520,7 +522,7 @@ cdef class RingReader:
 
     def read(self):
         cdef uint32_t length
-        cdef const Record *record = reader_next_sealed(&self.r, &length)
+        cdef const Record *record = next_record(self, &length)
         if record == NULL:
             return None
         body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, length - RECORD_HEADER)
@@ -539,9 +541,7 @@ cdef class RingReader:
         return bool(reader_ready(&self.r))
 
     def show(self):
-        cdef bint owed = self.owes_event
-        self.owes_event = False
-        return bool(reader_show(&self.r)) or owed
+        return bool(show_steps(self))
 
     @property
     def out_of_sync(self):

@@ -122,3 +122,14 @@ def read_all(channel: JoinedChannel) -> list[bytes]:
         found.append(body)
     channel.reader.show()
     return found
+
+
+def fill_with_damaged(channel: OwnedChannel, length: int = 100) -> int:
+    """Fills a new ring that has checksums with records whose bodies are damaged; returns how many there are."""
+    step = layout.round_up(layout.RECORD_HEADER + length + layout.RECORD_TRAILER, layout.RECORD_ALIGN)
+    damaged = 0
+    while channel.writer.write(bytes(length)):
+        at = int(header_of(channel)["data_offset"]) + damaged * step + layout.RECORD_HEADER
+        channel.ring.view(at, 1)[0] ^= 1
+        damaged += 1
+    return damaged

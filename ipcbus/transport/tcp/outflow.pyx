@@ -9,7 +9,7 @@ from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf._long_copy cimport copy_message
 from ringbuf.answer_wait cimport AnswerWait
 from ringbuf.clock cimport epoch_ns, monotonic_ns
-from ringbuf.ring cimport NOTHING_HELD, RingReader, reader_next_sealed, reader_show, step_over
+from ringbuf.ring cimport NOTHING_HELD, RingReader, next_record, show_steps, step_over
 
 from ipcbus.transport.udp.mmsg cimport iovec, msghdr
 from ipcbus.wire.data_front cimport DataFront, fill, htobe32
@@ -46,7 +46,7 @@ def take_packet(RingReader reader not None, uint32_t session_id, uint64_t number
 
 cdef bytes take(RingReader reader, uint32_t session_id, uint64_t number):
     cdef uint32_t length
-    cdef const Record *record = reader_next_sealed(&reader.r, &length)
+    cdef const Record *record = next_record(reader, &length)
     cdef bytes packet
     if record == NULL:
         return None
@@ -75,8 +75,7 @@ def send_records(RingReader reader not None, list numbers not None, uint32_t ses
     cdef Py_ssize_t gathered, count, size, total
     cdef uint64_t begin
     cdef list packets = [], sent = []
-    cdef bint event = reader.owes_event, drained = False, whole = True
-    reader.owes_event = False
+    cdef bint event = False, drained = False, whole = True
     while whole and not drained and len(packets) < MOST:
         gathered, count, total = len(packets), 0, 0
         # The system copies from the ring itself, whose bytes the processor's cache still holds.
@@ -98,9 +97,8 @@ def send_records(RingReader reader not None, list numbers not None, uint32_t ses
         finally:
             reader.r.held = NOTHING_HELD
         # A source that waits for room need not wait for all of them. Damaged records may have been skipped.
-        if reader.r.position != begin:
-            event |= reader_show(&reader.r) or reader.owes_event
-            reader.owes_event = False
+        if reader.r.position != begin or reader.owes_event:
+            event |= show_steps(reader)
     if whole:
         return packets, event, drained and not reader.r.stopped, [], []
     return packets, event, False, sent, packets[gathered:]
@@ -111,7 +109,7 @@ cdef Py_ssize_t gather(
 ) except -1:
     """Appends the packet of the next record, and lists its bytes, behind its length; returns how many; 0 without one."""
     cdef uint32_t length
-    cdef const Record *record = reader_next_sealed(&reader.r, &length)
+    cdef const Record *record = next_record(reader, &length)
     cdef bytes packet
     if record == NULL:
         return 0

@@ -88,13 +88,13 @@ class TcpSender(UdpSender):
         room, full = False, sender.blocked
         while not full:
             packet = take_packet(reader, sender.session_id, sender.lead)
+            # Shown after each record, or skipped ones: a source that waits for room need not wait for all of them.
+            room |= reader.show()
             if packet is None:
                 if reader.broken and reader.resync() is not None:
                     continue  # the numbers of messages show clients what was in the damaged part
                 break
             full = sender.add(packet, now_ns)
-            # Shown after each record: a source that waits for room need not wait for all of them.
-            room |= reader.show()
         if room:
             self._listener.ring_has_room()
         return full

@@ -9,7 +9,7 @@ from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER, Record
 from ringbuf._long_copy cimport copy_in_caches
 from ringbuf.clock cimport epoch_ns, monotonic_ns
 from ringbuf.relay cimport put_bytes
-from ringbuf.ring cimport RingReader, RingWriter, reader_next_sealed, reader_show, step_over
+from ringbuf.ring cimport RingReader, RingWriter, next_record, show_steps, step_over
 
 from ipcbus.reliability.retransmit_window cimport RetransmitWindow
 from ipcbus.transport.udp.mmsg cimport (
@@ -303,8 +303,6 @@ cdef class RecordSender:
         cdef RingReader reader = self.reader
         batch.targets = <unsigned int>len(addresses)
         most = BATCH // batch.targets
-        event[0] = reader.owes_event
-        reader.owes_event = False
         self.sending = True
         try:
             while found == 1 and not left:
@@ -332,9 +330,12 @@ cdef class RecordSender:
                         front = PyBytes_FromStringAndSize(<char *>&batch.fronts[at], FRONT)
                         left.append((front + <bytes>bodies[at], addresses[i % batch.targets]))
                 # A source that waits for room need not wait for all of them.
-                event[0] = reader_show(&reader.r) or event[0]
+                event[0] = show_steps(reader) or event[0]
         finally:
             self.sending = False
+        # Damaged records may have been skipped.
+        if reader.r.position != reader.r.shown or reader.owes_event:
+            event[0] = show_steps(reader) or event[0]
         self.sent_ns = <int64_t>monotonic_ns
         return found == 0 and not left
 
@@ -388,7 +389,7 @@ cdef int gather(
     cdef uint64_t back
     cdef bytes body
     cdef DataFront *front = &batch.fronts[at]
-    cdef const Record *record = reader_next_sealed(&reader.r, &length)
+    cdef const Record *record = next_record(reader, &length)
     if record == NULL:
         return 2 if reader.r.stopped else 0
     length -= RECORD_HEADER

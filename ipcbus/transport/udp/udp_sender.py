@@ -301,13 +301,13 @@ class UdpSender:
             if sends_all := self._send_records(now_ns):
                 break
             found = take(reader)
+            # Shown after each record, or skipped ones: a source that waits for room need not wait for all of them.
+            room |= reader.show()
             if found is None:
                 if reader.broken and reader.resync() is not None:
                     continue  # the numbers of messages show clients what was in the damaged part
                 break
             reliable_sender.send(*found, now_ns)
-            # Shown after each record: a source that waits for room need not wait for all of them.
-            room |= reader.show()
         if room:
             self._listener.ring_has_room()
         return sends_all

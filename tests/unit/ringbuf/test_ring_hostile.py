@@ -12,7 +12,18 @@ from ringbuf import layout
 from ringbuf.ring import RingReader
 from ringbuf.ring_errors import RingError
 from ringbuf.shared_words import SharedWords
-from tests.rings.channels import PACINGS, WINDOW, control_of, header_of, join, joined, owned, read_all, slots_of
+from tests.rings.channels import (
+    PACINGS,
+    WINDOW,
+    control_of,
+    fill_with_damaged,
+    header_of,
+    join,
+    joined,
+    owned,
+    read_all,
+    slots_of,
+)
 from tests.rings.children import Children
 
 if TYPE_CHECKING:
@@ -254,3 +265,13 @@ def test_with_checksums_a_damaged_record_is_skipped_and_counted(domain: str, pac
         data_of(channel)[sum(layout.round_up(24 + len(body), 8) for body in bodies[:7]) + layout.RECORD_HEADER] ^= 1
         assert read_all(reader) == bodies[:7] + bodies[8:]
         assert slots_of(channel)["malformed"][0] == 1
+
+
+def test_a_writer_that_waits_hears_of_the_room_that_damaged_records_leave(domain: str) -> None:
+    with owned(domain, checksums=True) as channel, joined(domain) as reader:
+        damaged = fill_with_damaged(channel)
+        assert channel.writer.want_event(100)
+        assert reader.reader.read() is None
+        assert slots_of(channel)["malformed"][0] == damaged
+        assert reader.reader.show()
+        assert not reader.reader.show()

@@ -17,6 +17,7 @@ from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.relay import put
 from ringbuf.ring import RingReader
 from ringbuf.slots import Identity
+from tests.rings.channels import fill_with_damaged, joined, owned
 
 
 def test_a_packet_is_that_of_the_protocol(domain: str) -> None:
@@ -199,3 +200,13 @@ def test_packets_that_were_sent_are_noted_in_time(domain: str) -> None:
         assert 1 << 20 <= total < (1 << 20) + 10_000
     finally:
         owner.close()
+
+
+def test_a_source_that_waits_hears_of_the_room_that_damaged_records_leave(domain: str) -> None:
+    near, far = socket.socketpair()
+    with near, far, owned(domain, checksums=True) as channel, joined(domain) as joining:
+        assert fill_with_damaged(channel) > 20
+        assert channel.writer.want_event(100)
+        assert send_records(joining.reader, [near.fileno()], 7, 5) == ([], True, True, [], [])
+        assert send_records(joining.reader, [near.fileno()], 7, 5) == ([], False, True, [], [])
+        assert channel.writer.write(bytes(100))

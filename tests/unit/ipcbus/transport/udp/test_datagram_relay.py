@@ -31,6 +31,7 @@ from ringbuf.relay import put, take
 from ringbuf.ring import RingReader
 from ringbuf.slots import Identity
 from tests.kit.udp_sockets import bound
+from tests.rings.channels import fill_with_damaged, joined, owned
 from tests.unit.ipcbus.reliability.ends import AT, SESSION, receiver
 
 if TYPE_CHECKING:
@@ -561,3 +562,24 @@ def test_a_length_that_the_kernel_cannot_mean_is_not_believed() -> None:
     assert [datagram_length(5000, said) for said in (-1, 0, 5000, 5001, 1 << 30)] == [5000] * 5
     assert [datagram_length(65_000, said) for said in (1, 100, 126, 127)] == [0, 0, 0, 127]
     assert datagram_length(0, 0) == 0
+
+
+def test_a_source_that_waits_hears_of_the_room_that_damaged_records_leave(domain: str, way: Way) -> None:
+    window, batched = RetransmitWindow(1 << 20, 0, PREFIX), Batched(way.near.fileno(), False, 1)
+    with owned(f"{domain}d", checksums=True) as channel, joined(f"{domain}d") as joining:
+        assert fill_with_damaged(channel) > 20
+        assert channel.writer.want_event(100)
+        to = (way.far.getsockname(),)
+        assert send_records(joining.reader, batched, window, to) == (0, 0, True, True, [])
+        assert send_records(joining.reader, batched, window, to) == (0, 0, False, True, [])
+        assert channel.writer.write(bytes(100))
+
+
+def test_a_source_that_waits_hears_of_room_in_the_middle_of_what_is_sent(way: Way) -> None:
+    window, batched = RetransmitWindow(1 << 20, 0, PREFIX), Batched(way.near.fileno(), False, 1)
+    count = 0
+    while way.channel.writer.write(bytes(500)):
+        count += 1
+    assert way.channel.writer.want_event(500)
+    said = send_records(way.reader, batched, window, (way.far.getsockname(),))
+    assert (said[0], said[2]) == (count, True)
