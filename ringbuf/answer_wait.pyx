@@ -26,7 +26,7 @@ cdef class AnswerWait:
             return 0
         with cython.critical_section(self):
             # `close` waits for this section, so that the number cannot belong to another file.
-            if self.fd >= 0 and not self.kicked:
+            if self.fd >= 0 and not self.kicked and _atomics.load_acquire64(&self.sleeps):
                 self.kicked = True
                 write(self.fd, &one, sizeof(one))
         return 0

@@ -114,6 +114,33 @@ def test_what_a_dropped_context_has_sent_arrives_and_then_its_end(domain: str, k
     assert data == [body(number) for number in range(10)]
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("mode", ["embedded", "sequential"])
+def test_a_dropped_context_that_has_received_is_closed(domain: str, kind: Kind, mode: str) -> None:
+    bus = Bus(domain, kind, "embedded")
+    source = bus.source()
+
+    def drop() -> None:
+        came = threading.Event()
+        context = ipcbus.Context({"context": {**kind.context_options, **mode_options(mode)}}, domain=domain)
+        _receiver = context.receiver("t", on_data=lambda _: came.set())
+        joining = threading.Thread(target=source.wait_for_receivers, args=(1, GIVE_UP_S))
+        joining.start()
+        while joining.is_alive() or not came.is_set():
+            source.send(body(0), flush=True)
+            context.process_events(0.01) if mode == "sequential" else came.wait(0.01)
+        joining.join()
+
+    def close() -> None:
+        drop()
+        collect_until(lambda: not source.receivers, "the end of the receiver")
+        bus.close()
+        collect_until(lambda: not objects(domain) and not dropped, "the end of the context")
+
+    with pytest.warns(ResourceWarning):
+        close()
+
+
 @modes
 def test_whoever_refers_to_a_part_of_a_context_keeps_it(domain: str, mode: str) -> None:
     def make(kept: str) -> tuple[object, weakref.ref[ipcbus.Context]]:

@@ -27,8 +27,8 @@ cdef class OwnRest:
 
     cdef bint look_for_answer(self, epoll_event *events, int *count) except -1
     cdef bint end_sleep(self, epoll_event *events, int *count) except -1
-    cdef bint take_lone_kick(self) noexcept
-    cdef void learn(self) noexcept
+    cdef void take_kick(self, epoll_event *events, int *count) noexcept
+    cdef void learn(self, uint64_t rung_at) noexcept
     cdef void note_experience(self) noexcept
     cdef int sleep(self, int fd, epoll_event *events) noexcept nogil
     cdef void sleep_without_network(self) noexcept nogil

@@ -94,6 +94,7 @@ cdef class OwnRest:
         self.handled = 0
         try:
             if self.answers is not None:
+                self.note_experience()  # that of another kind of rest may have been noted before
                 looked = self.look_for_answer(events, &count)
             if self.linger is not None and not looked:
                 count = self.spin(fd, events)
@@ -158,28 +159,33 @@ cdef class OwnRest:
         _atomics.store_release64(&self.answers.sleeps, False)
         if not self.answers.take_kick():
             return False
-        if self.network_fd < 0:
-            return self.look_for_answer(events, count)
-        if self.take_lone_kick():
-            for i in range(count[0]):
-                if events[i].data.fd == self.answers.fd:
-                    count[0] -= 1
-                    events[i] = events[count[0]]
-                    break
-        return count[0] == 0 and self.look_for_answer(events, count)
+        if self.network_fd >= 0:
+            self.take_kick(events, count)
+        return (count[0] == 0 or self.network_fd < 0) and self.look_for_answer(events, count)
 
-    cdef bint take_lone_kick(self) noexcept:
-        """Clears the descriptor of kicks; returns False where it has not been written to exactly once."""
+    cdef void take_kick(self, epoll_event *events, int *count) noexcept:
+        """Clears the descriptor of kicks, and takes it from the events if nobody else has written to it."""
+        cdef int i, at = -1
         cdef uint64_t kicks = 0
-        return read(self.answers.fd, &kicks, sizeof(kicks)) == sizeof(kicks) and kicks == 1
+        cdef bint alone = read(self.answers.fd, &kicks, sizeof(kicks)) == sizeof(kicks) and kicks == 1
+        for i in range(count[0]):
+            if events[i].data.fd == self.answers.fd:
+                at = i
+        if alone and at >= 0:
+            count[0] -= 1
+            events[at] = events[count[0]]
+        elif not alone and at < 0 and count[0] < EVENTS_MAX:
+            events[count[0]].data.fd = self.answers.fd  # Python looks what another thread wants
+            count[0] += 1
 
-    cdef void learn(self) noexcept:
-        """Notes how long an answer took that has ended the sleep."""
-        if self.woke:
-            self.answer_linger.slept(self.woke - _atomics.load_relaxed64(&self.answers.rung_at))
+    cdef void learn(self, uint64_t rung_at) noexcept:
+        """Notes how long the answer took that has ended the sleep, to what was sent then."""
+        if self.woke >= rung_at and self.woke:
+            self.answer_linger.slept(self.woke - rung_at)
             self.note_experience()
-            self.woke = 0
-        _atomics.store_relaxed64(&self.answers.rung_at, 0)  # the answer has come
+        self.woke = 0
+        if _atomics.load_relaxed64(&self.answers.rung_at) == rung_at:
+            _atomics.store_relaxed64(&self.answers.rung_at, 0)  # else a callback has sent something since
 
     cdef void note_experience(self) noexcept:
         cdef Linger linger = self.answer_linger
@@ -218,7 +224,7 @@ cdef class OwnRest:
     cdef bint deliver(self, epoll_event *events, int count, uint64_t until) except -1:
         """Delivers what has come; returns whether there is nothing more to do for now, until this time."""
         cdef Pump pump = self.pump()
-        cdef uint64_t now
+        cdef uint64_t now, rung_at = 0
         cdef long handled
         cdef int i
         cdef int came = FETCH_NOTHING
@@ -233,10 +239,12 @@ cdef class OwnRest:
                 self.fetched = came == FETCH_CAME or self.leaves_network
         while True:
             now = read_ticks(clock_kind())
+            if self.answers is not None:
+                rung_at = _atomics.load_relaxed64(&self.answers.rung_at)
             handled = pump.loop(now, now, 0, True, 0)
             self.handled += handled
             if handled and self.answers is not None:
-                self.learn()
+                self.learn(rung_at)
             if not self.fetched or now >= until or pump.must_stop() or pump.wants(AWAITED):
                 return False
             if handled == 0 and came != FETCH_CAME:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ class StreamPort:
         self._handler = handler
         self.takes_more = getattr(handler, "takes_more", self.takes_more)
         self._receive_all = getattr(handler, "receive_all", None)
-        if self._seal is None:
-            self.socket.relay = getattr(handler, "relay", None)
+        if self._seal is None and hasattr(handler, "relay"):
+            self.socket.relay = weakref.WeakMethod(handler.relay)
 
     def remove(self, handler: PacketHandler) -> None:
         """Removes the handler."""

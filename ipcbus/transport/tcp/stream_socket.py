@@ -131,8 +131,8 @@ class StreamSocket:
         self._ended: list[Address] = []
         self.is_paused = False
         """Whether nothing is read from the connections."""
-        self.relay: Callable[[Inflow], int] | None = None
-        """Takes datagrams that have come, before all others; returns how many."""
+        self.relay: Callable[[], Callable[[Inflow], int] | None] = lambda: None
+        """Takes datagrams that have come, before all others; returns how many. Weak, as it refers to the context."""
         self._only: _Connection | None = None
         """The connection of a receiver, once it is made."""
         self._stream: Callable[[], RecordStream | None] = lambda: None
@@ -268,7 +268,8 @@ class StreamSocket:
     def _read(self, connection: _Connection, found: list[tuple[bytes, Address]]) -> None:
         counts, address, inflow = self.counts, connection.address, connection.inflow
         before = len(found)
-        for _ in range(_READS if self.relay is not None and connection.tls is None else 1):
+        relay = self.relay()
+        for _ in range(_READS if relay is not None and connection.tls is None else 1):
             size = self._read_bytes(connection)
             if size == 0 or (size < 0 and not inflow.has_packet):
                 if size == 0:
@@ -277,7 +278,7 @@ class StreamSocket:
                 return
             counts.bytes_rcved += max(size, 0)
             # Only before all other packets: each of those may change what a datagram after it means.
-            count = self.relay(inflow) if self.relay is not None and not found else 0
+            count = relay(inflow) if relay is not None and not found else 0
             while (packet := inflow.packet()) is not None:
                 found.append((packet, address))
             ends = inflow.broken or (connection.tls is not None and connection.tls.over)
@@ -325,7 +326,7 @@ class StreamSocket:
         """
         with self._lock:
             only = self._only
-            if only is None or only.tls is not None or self.relay is None or self.is_paused:
+            if only is None or only.tls is not None or self.relay() is None or self.is_paused:
                 return None
             only.inflow.direct(only.socket.fileno(), writer, session_id, number, room_min)
             return only.inflow

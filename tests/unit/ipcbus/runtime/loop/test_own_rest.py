@@ -552,3 +552,33 @@ def test_a_spin_in_vain_for_the_network_ends_the_rest(over_network: AskingOverNe
     assert (rest.take(), rest.woken) == (0, [])
     rest = over_network.ask()  # the next one sleeps, and does not spin
     assert (rest.take(), rest.woken) == (1, [over_network.network.fileno()])
+
+
+def test_an_answer_to_which_the_callback_sends_something_is_learned_from(over_network: AskingOverNetwork) -> None:
+    class Forwarded(list[str]):
+        def append(self, text: str) -> None:
+            over_network.ring()
+            super().append(text)
+
+    over_network.woken.pair.got = Forwarded()
+    over_network.get_answer()
+    assert over_network.linger.allowed(1 << 62) == 1 << 40
+
+
+def test_what_another_kind_of_rest_has_learned_wakes_none_over_the_network(
+    over_network: AskingOverNetwork,
+) -> None:
+    Asking.ring(over_network)
+    over_network.woken.source.send(b"", flush=True)
+    os.eventfd_write(over_network.woken.bell, 1)
+    assert Asking.rest(over_network).take() == 1  # answers of rings come soon
+    os.eventfd_read(over_network.woken.bell)
+    over_network.linger = Linger(1 << 40, 1 << 40)  # those over the network do not, as far as known
+    sending = threading.Timer(0.02, over_network.ring)
+    ending = threading.Timer(0.05, over_network.answer)
+    sending.start()
+    ending.start()
+    rest = over_network.rest()
+    assert (rest.take(), rest.woken, over_network.kicks()) == (1, [over_network.network.fileno()], 0)
+    sending.join()
+    ending.join()
