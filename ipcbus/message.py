@@ -19,7 +19,8 @@ class SourceEventType(NamedNumber):
         WAKEUP: there is room again after a send that raised `WouldBlock`.
         RECEIVER_EVICTED: the source has evicted a receiving context that kept it waiting.
         GMD_FAILURE: a guaranteed message cannot be delivered. Its copy stays in the GMD area until the application
-            calls `Source.gmd_resend` or `Source.gmd_delete`. Without `on_event` the source logs a warning.
+            calls `Source.gmd_resend` or `Source.gmd_delete`, or a receiver that returns acknowledges the message.
+            Without `on_event` the source logs a warning.
         GMD_DELIVERED: the delivery of guaranteed messages is complete (option gmd_confirm_delivery).
         SHARE_FAILURE: a message is not delivered to a share. Without `on_event` the first one is logged.
     """

@@ -22,13 +22,22 @@ from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ipcbus.gmd.gmd_settings import ReceiverSettings
     from ipcbus.gmd.receiver_area import ReceiverArea
 
 _OPENINGS_MAX = 16
 _RANGES_MAX = 4096
+
+
+class Gate(Protocol):
+    """Lets messages pass in order, without the machine."""
+
+    is_open: bool
+    """Whether messages may pass."""
+    next_number: int
+    """The number that may pass next; counted up by the gate while it is open. Lower ones may be acknowledged."""
 
 
 class StreamUser(Protocol):
@@ -72,6 +81,8 @@ class ReceivedStream:
         """Other numbers that the source says it has not for this receiver."""
         self.done = NumberRanges(self.acknowledged)
         """Both of them."""
+        self.missed = NumberRanges()
+        """Done numbers that the application did not get: the source has released them, or has not got them for it."""
         self.holes = NumberRanges()
         self.next_number = known.floor + 1
         """The next number in order."""
@@ -194,8 +205,16 @@ class ReceivedStream:
     def drop_below(self, number: int) -> None:
         """Treats all numbers below this one as acknowledged: the source has released them."""
         if self.acknowledged.without(0, number - 1):
+            self._miss(self.holes.within(0, number - 1))
+            self._miss(self.done.without(self.next_number, number - 1))
             self._add_acknowledged(0, number - 1)
             self.skip_done()
+
+    def _miss(self, parts: Iterable[tuple[int, int]]) -> None:
+        for first, last in list(parts):
+            self.missed.add(first, last)
+        if len(self.missed) > _RANGES_MAX:
+            self.missed.drop_below(self.missed.front[1] + 1)
 
     def settle(self, first: int, last: int) -> None:
         """Takes note that the source has nothing for this receiver; what the application has stays with it.
@@ -209,6 +228,7 @@ class ReceivedStream:
         parts = [*self.holes.within(first, min(last, self.next_number - 1))]
         if last >= self.next_number:
             parts += self.done.without(max(first, self.next_number), last)
+        self._miss(parts)
         for begin, end in parts:
             self.settled.add(begin, end)
             self.done.add(begin, end)
@@ -220,6 +240,7 @@ class ReceivedStream:
         for begin, end in self.settled.within(first, last):
             self.settled.remove(begin, end)
             self.done.remove(begin, end)
+            self.missed.remove(begin, end)
             if begin < self.next_number:
                 self.holes.add(begin, min(end, self.next_number - 1))
 
@@ -249,6 +270,7 @@ class ReceivedStream:
         if self.acknowledged.highest >= number:
             self.acknowledged.remove(number, NUMBER_MAX)
             self.done.remove(number, NUMBER_MAX)
+            self.missed.remove(number, NUMBER_MAX)
             self._is_dirty = True
         self.go_back(number)
 

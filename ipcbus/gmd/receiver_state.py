@@ -18,7 +18,7 @@ time, and calls:
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber
 from ipcbus.gmd.held_messages import GaveUp, HeldMessages, LiveMessage, Loss
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ipcbus.gmd.gmd_settings import ReceiverSettings
     from ipcbus.gmd.held_messages import ReceivedItem
-    from ipcbus.gmd.received_stream import ReceivedStream, ReceivedStreams
+    from ipcbus.gmd.received_stream import Gate, ReceivedStream, ReceivedStreams
     from ipcbus.wire.gmd_messages import GmdAnswer
     from ipcbus.wire.resent_entries import Entry, ResentEntries
 
@@ -56,15 +56,6 @@ class Verdict(Enum):
     """The machine has it, or asks for it again; `take` may have something."""
     DROP = "drop"
     """It is a duplicate."""
-
-
-class Gate(Protocol):
-    """Lets messages pass in order, without the machine."""
-
-    is_open: bool
-    """Whether messages may pass."""
-    next_number: int
-    """The number that may pass next; counted up by the gate while it is open. Lower ones may be acknowledged."""
 
 
 class GmdReceiver:
@@ -156,8 +147,11 @@ class GmdReceiver:
         if not number and self._gate.is_open:
             return Verdict.DELIVER
         if number and stream is not None and number < stream.next_number:
-            self._acknowledge_again(stream, number)
-            return Verdict.DROP
+            if self._came_again(stream, number):
+                return Verdict.DROP
+            self._held.add_loss(first, last)
+            self._go_on()
+            return Verdict.HELD
         if number and last < self._held.following:
             return Verdict.DROP  # it is held, or asked for
         if self._gate.is_open and stream is not None and number == stream.next_number:
@@ -337,25 +331,32 @@ class GmdReceiver:
         elif is_late:
             stream.holes.remove(number, number)
         else:
-            self._acknowledge_again(stream, number)
+            if number not in stream.missed:
+                self._came_again(stream, number)
             return
         self.resent += 1
         self._ready.put(single(entry, self.opening, is_late=is_late))
 
-    def _acknowledge_again(self, stream: ReceivedStream, number: int) -> None:
-        """Treats a message that is not expected: an acknowledgement may have been lost."""
-        if number in stream.acknowledged:
+    def _came_again(self, stream: ReceivedStream, number: int) -> bool:
+        """Treats a message that is not expected; returns False, once, if it is done and was never delivered."""
+        if number in stream.missed:
+            stream.missed.remove(number, number)
+            return False
+        if number in stream.acknowledged:  # an acknowledgement may have been lost
             self.duplicates += 1
             stream.to_acknowledge.add(number, number)
+        return True
 
     def _deleted(self, stream: ReceivedStream, message: Delete) -> None:
         ranges = NumberRanges(message.ranges)
         for number in self._ready.withdraw(ranges, self.opening):
             stream.holes.add(number, number)
         for first, last in message.ranges:
-            for part in stream.done.without(first, last):
+            # The source may have said before that it has released some of them.
+            for part in NumberRanges([*stream.done.without(first, last), *stream.missed.within(first, last)]):
                 self._ready.put(GaveUp(*part))
             stream.settle(first, last)
+            stream.missed.remove(first, last)  # the event says it
             self._wanted.remove(first, last)
 
     def _said_next(self, stream: ReceivedStream, message: Next, now_ns: int) -> None:
@@ -407,7 +408,8 @@ class GmdReceiver:
     def _pass(self, stream: ReceivedStream, item: LiveMessage | Loss) -> None:
         if isinstance(item, LiveMessage) and item.number:
             if item.number < stream.next_number:
-                self._acknowledge_again(stream, item.number)
+                if not self._came_again(stream, item.number):
+                    self._ready.put(Loss(item.first, item.last))
                 return
             stream.next_number += 1
             stream.skip_done()
@@ -497,8 +499,7 @@ class GmdReceiver:
             self._asked = None
             return FOREVER_NS
         if self._asked is not None:
-            due_ns = self._asked_ns + self._ask_interval_ns
-            if now_ns < due_ns:
+            if now_ns < (due_ns := self._asked_ns + self._ask_interval_ns):
                 return due_ns
             self._ask_interval_ns = min(2 * self._ask_interval_ns, settings.ask_interval_max_ns)
         else:
@@ -538,6 +539,8 @@ class GmdReceiver:
                     self._ready.put(item)
                 elif stream is not None and item.number <= stream.next_number and not self._is_detached:
                     self._pass(stream, item)
+                else:
+                    losses.append(Loss(item.first, item.last))  # unless it comes again
         for loss in losses:
             self._held.add_loss(loss.first, loss.last)
         self._wants_tail = False

@@ -164,7 +164,7 @@ cdef class OwnRest:
         return (count[0] == 0 or self.network_fd < 0) and self.look_for_answer(events, count)
 
     cdef void take_kick(self, epoll_event *events, int *count) noexcept:
-        """Clears the descriptor of kicks, and takes it from the events if nobody else has written to it."""
+        """Clears the descriptor of kicks, and takes it from the events if no other thread has written to it."""
         cdef int i, at = -1
         cdef uint64_t kicks = 0
         cdef bint alone = read(self.answers.fd, &kicks, sizeof(kicks)) == sizeof(kicks) and kicks == 1
