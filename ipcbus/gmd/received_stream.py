@@ -82,7 +82,7 @@ class ReceivedStream:
         self.done = NumberRanges(self.acknowledged)
         """Both of them."""
         self.missed = NumberRanges()
-        """Done numbers that the application did not get: the source has released them, or has not got them for it."""
+        """Done numbers that the application did not get: the source released them, or had nothing for this receiver."""
         self.holes = NumberRanges()
         self.next_number = known.floor + 1
         """The next number in order."""

@@ -179,12 +179,13 @@ def test_responses_that_no_link_brings_are_given_up_and_counted(bus: Bus, monkey
     link = Link(source, monkeypatch)
     link.loses = "frames"
     asking.answer(0, 8)
-    for _ in range(17):
-        assert lost(receiver) == 0
+    ends = 0
+    while not lost(receiver):
         link.lost = 0
-        bus.until(lambda: link.lost, "a loss")
-        end_link(receiver)
-    bus.until(lambda: lost(receiver), "the count")
+        bus.until(lambda: link.lost or lost(receiver), "a loss")
+        end_link(receiver)  # which may have just ended: a frame that was under way counts as well
+        ends += 1
+    assert ends >= 17
     link.loses = ""
     requests_are_answered(source)
     assert (receiver._context._responses.counters()["resps_lost"], asking.responses) == (8, [])

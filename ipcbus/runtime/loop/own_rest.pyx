@@ -155,7 +155,6 @@ cdef class OwnRest:
 
     cdef bint end_sleep(self, epoll_event *events, int *count) except -1:
         """Spins for an answer if the answer wait has ended the sleep; returns whether it did."""
-        cdef int i
         _atomics.store_release64(&self.answers.sleeps, False)
         if not self.answers.take_kick():
             return False
