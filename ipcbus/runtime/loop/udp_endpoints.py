@@ -334,15 +334,15 @@ class UdpEndpoints:
     def _take_acks_of(self, sender: UdpSender, *, may_leave: bool = False) -> int:
         found = sender.take_acks(may_leave=may_leave)
         if found == HAS_MORE:
-            self._turns.add(sender)  # `read` follows
-        return found
+            self._turns.add(sender)
+        return HAS_MORE if self._turns else found  # until `read` has come
 
     def read_first(self) -> bool:
         """Reads the session that was read last before all else; returns whether anything came, and nothing else."""
         if self._latest is None:
             return self._latest_sender is not None and self._take_acks_of(self._latest_sender) == CAME
         fetch = self._latest.first_fetch
-        return fetch is not None and fetch() == CAME
+        return fetch is not None and fetch() == CAME and not self._turns
 
     def read(self, *, briefly: bool = False) -> int:
         """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock.
@@ -353,7 +353,6 @@ class UdpEndpoints:
         """
         now_ns = time.monotonic_ns()
         if self._full_receiver and now_ns < self._read_ns + _PATIENCE_NS and self._full_receiver.congested:
-            self._hurried |= bool(self._turns)
             return self.due_ns
         paused = now_ns - self._read_ns > _PAUSE_NS
         if paused and not self._behind_ns:
@@ -494,7 +493,7 @@ class UdpEndpoints:
     @property
     def due_ns(self) -> int:
         """When `turn` is due, in ns of the monotonic clock."""
-        return 0 if self._hurried else self._due_ns
+        return 0 if self._hurried or self._turns else self._due_ns
 
     def turn(self, now_ns: int, *, early: bool = False) -> int:
         """Does what is due, with `early` also what is soon; returns when to call again, in ns (monotonic clock)."""
@@ -504,8 +503,9 @@ class UdpEndpoints:
 
     def steps(self, now_ns: int, *, early: bool = False) -> list[Callable[[int], None]]:
         """Returns what `turn` does, for a caller that goes on later; nothing where nothing is due."""
-        if now_ns < self._due_ns - early * timer_grid.LEAD_MAX_NS and not self._hurried:
+        if now_ns < self._due_ns - early * timer_grid.LEAD_MAX_NS and not (self._hurried or self._turns):
             return []
+        self._turns.clear()
         # First: the steps, and any other thread, may call `hurry`; what is due is not known meanwhile.
         self._hurried, self._due_ns = False, FOREVER_NS
         senders = [functools.partial(self._turn_sender, each) for each in self._udp_senders]

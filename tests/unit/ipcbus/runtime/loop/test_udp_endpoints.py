@@ -235,7 +235,9 @@ def test_acks_are_left_to_a_thread_that_sends_only_while_no_other_socket_is_read
     sender = Mock()
     sender.session_socket.socket.fileno.return_value = 7
     sender.take_acks.side_effect = lambda *, may_leave=False: LEFT if may_leave else CAME
-    endpoints = cast("UdpEndpoints", SimpleNamespace(_latest_sender=sender, _latest=None, _poll=lambda: readable))
+    endpoints = cast(
+        "UdpEndpoints", SimpleNamespace(_latest_sender=sender, _latest=None, _turns=set(), _poll=lambda: readable)
+    )
     endpoints._take_acks_of = partial(UdpEndpoints._take_acks_of, endpoints)  # type: ignore[method-assign]
     assert UdpEndpoints.take_acks(endpoints) == LEFT
     readable.append((8, 1))
@@ -250,12 +252,16 @@ def test_a_sender_that_got_more_than_acks_has_its_turn_in_the_next_read(endpoint
     endpoints._udp_senders.append(sender)
     endpoints._latest_sender = sender
     assert endpoints.take_acks() == HAS_MORE
+    sender.take_acks.return_value = CAME
+    assert endpoints.take_acks() == HAS_MORE  # the turn is still due
     assert not endpoints.read_first()
+    assert endpoints.due_ns == 0
     assert not sender.turn.called
     assert endpoints.read() == 70
     assert endpoints.read() == 70
     assert sender.turn.call_count == 1
-    sender.over.return_value = True
+    assert endpoints.read_first()
+    sender.over.return_value, sender.take_acks.return_value = True, HAS_MORE
     endpoints.take_acks()
     endpoints.read()
     assert endpoints._udp_senders == []
