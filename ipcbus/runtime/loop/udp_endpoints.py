@@ -127,8 +127,6 @@ class UdpEndpoints:
         """The receiver that has got something last."""
         self._latest_sender: UdpSender | None = None
         """The sender over UDP that has got an answer last."""
-        self._turns: set[UdpSender] = set()
-        """The senders whose turn is due with the next read."""
         self._udp_senders: list[UdpSender] = []
         self._udp_receivers: list[UdpReceiver] = []
         self._local_numbers = itertools.count()
@@ -327,22 +325,16 @@ class UdpEndpoints:
     def take_acks(self) -> int:
         """Takes ACKs of the sender that has got one last, or leaves them where nothing else has come."""
         sender = self._latest_sender
-        if sender is None or (found := self._take_acks_of(sender, may_leave=True)) != LEFT:
+        if sender is None or (found := sender.take_acks(may_leave=True)) != LEFT:
             return HAS_MORE if sender is None else found
         return LEFT if all(fd == sender.session_socket.socket.fileno() for fd, _ in self._poll()) else HAS_MORE
-
-    def _take_acks_of(self, sender: UdpSender, *, may_leave: bool = False) -> int:
-        found = sender.take_acks(may_leave=may_leave)
-        if found == HAS_MORE:
-            self._turns.add(sender)
-        return HAS_MORE if self._turns else found  # until `read` has come
 
     def read_first(self) -> bool:
         """Reads the session that was read last before all else; returns whether anything came, and nothing else."""
         if self._latest is None:
-            return self._latest_sender is not None and self._take_acks_of(self._latest_sender) == CAME
+            return self._latest_sender is not None and self._latest_sender.take_acks() == CAME
         fetch = self._latest.first_fetch
-        return fetch is not None and fetch() == CAME and not self._turns
+        return fetch is not None and fetch() == CAME
 
     def read(self, *, briefly: bool = False) -> int:
         """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock.
@@ -353,15 +345,14 @@ class UdpEndpoints:
         """
         now_ns = time.monotonic_ns()
         if self._full_receiver and now_ns < self._read_ns + _PATIENCE_NS and self._full_receiver.congested:
-            return self.due_ns
+            return self._due_ns
         paused = now_ns - self._read_ns > _PAUSE_NS
         if paused and not self._behind_ns:
             self._behind_ns = now_ns
         for stream in self._streams:
             if stream.socket.is_paused:
                 stream.look_for_room()
-        addressees: set[PacketHandler] = set(self._turns)
-        self._turns.clear()
+        addressees: set[PacketHandler] = set()
         if (latest := self._latest) is not None:
             latest.read_rest(now_ns)
             addressees.add(latest)
@@ -388,10 +379,9 @@ class UdpEndpoints:
             self._behind_ns = 0
         # Last: what a timer is about to give up may be in a later packet.
         for addressee in addressees:
-            if isinstance(addressee, UdpSender):
-                self._turn_sender(addressee, now_ns)
-            elif not isinstance(addressee, UdpReceiver) or addressee.needs_turn(now_ns):
-                self._due_by(self._turn_of(addressee, now_ns))
+            if isinstance(addressee, UdpReceiver) and not addressee.needs_turn(now_ns):
+                continue
+            self._due_by(self._turn_of(addressee, now_ns))
         full = self._full_receiver is not None or any(stream.socket.is_paused for stream in self._streams)
         self._event_loop.pump.room_awaited = full or any(each.awaits_room for each in self._udp_receivers)
         self._look_for_news()
@@ -493,7 +483,7 @@ class UdpEndpoints:
     @property
     def due_ns(self) -> int:
         """When `turn` is due, in ns of the monotonic clock."""
-        return 0 if self._hurried or self._turns else self._due_ns
+        return 0 if self._hurried else self._due_ns
 
     def turn(self, now_ns: int, *, early: bool = False) -> int:
         """Does what is due, with `early` also what is soon; returns when to call again, in ns (monotonic clock)."""
@@ -503,9 +493,8 @@ class UdpEndpoints:
 
     def steps(self, now_ns: int, *, early: bool = False) -> list[Callable[[int], None]]:
         """Returns what `turn` does, for a caller that goes on later; nothing where nothing is due."""
-        if now_ns < self._due_ns - early * timer_grid.LEAD_MAX_NS and not (self._hurried or self._turns):
+        if now_ns < self._due_ns - early * timer_grid.LEAD_MAX_NS and not self._hurried:
             return []
-        self._turns.clear()
         # First: the steps, and any other thread, may call `hurry`; what is due is not known meanwhile.
         self._hurried, self._due_ns = False, FOREVER_NS
         senders = [functools.partial(self._turn_sender, each) for each in self._udp_senders]
@@ -556,7 +545,6 @@ class UdpEndpoints:
 
     def _drop(self, udp_sender: UdpSender) -> None:
         self._udp_senders.remove(udp_sender)
-        self._turns.discard(udp_sender)
         if self._latest_sender is udp_sender:
             self._latest_sender = None
         udp_sender.detach()

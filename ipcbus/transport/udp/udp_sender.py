@@ -258,16 +258,15 @@ class UdpSender:
         self._send_new()
         # Answers of clients may have come; the driver of the context may have to wait for this thread's processor.
         looks = isinstance(self._records, RecordSender) and self._reliable_sender.blocked
-        if looks and self._look_for_acks(time.monotonic_ns()) == HAS_MORE:
-            self._listener.turn_is_due()
+        if looks:
+            self._look_for_acks(time.monotonic_ns())
 
     def _send_new(self) -> None:
         with self._lock:
             if self.active or self.closing:
                 now_ns = time.monotonic_ns()
                 if isinstance(self._records, RecordSender) and self._records.acks_due:
-                    if self._look_for_acks(now_ns) == HAS_MORE:
-                        self._listener.turn_is_due()
+                    self._look_for_acks(now_ns)
                     cast("ReliableSender", self.reliable_sender).renew_limit()
                     if not (self.active or self.closing):
                         return  # the last client of a twin has left
@@ -364,7 +363,7 @@ class UdpSender:
             may_leave: whether it may leave all to a thread that sends a stream, and looks before it has to wait.
 
         Returns:
-            CAME where nothing is to do but what timers do, NOTHING_CAME, HAS_MORE where `turn` is due, or LEFT.
+            CAME where nothing is to do but what timers do, NOTHING_CAME, HAS_MORE, or LEFT where it has left all.
         """
         now_ns = time.monotonic_ns()
         may_leave &= isinstance(self._records, RecordSender) and not self._reliable_sender.blocked
@@ -384,6 +383,7 @@ class UdpSender:
             self._watch.more_came(now_ns)
         elif is_usual:
             return CAME if packets else NOTHING_CAME
+        self._listener.turn_is_due()
         return HAS_MORE
 
     def turn(self, now_ns: int) -> int | None:

@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import time
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
@@ -20,7 +19,6 @@ from ipcbus.runtime.loop import udp_endpoints
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT
-from ipcbus.transport.udp.udp_sender import UdpSender
 from ringbuf.slots import Identity
 from tests.kit.resolving import source
 
@@ -235,42 +233,8 @@ def test_acks_are_left_to_a_thread_that_sends_only_while_no_other_socket_is_read
     sender = Mock()
     sender.session_socket.socket.fileno.return_value = 7
     sender.take_acks.side_effect = lambda *, may_leave=False: LEFT if may_leave else CAME
-    endpoints = cast(
-        "UdpEndpoints", SimpleNamespace(_latest_sender=sender, _latest=None, _turns=set(), _poll=lambda: readable)
-    )
-    endpoints._take_acks_of = partial(UdpEndpoints._take_acks_of, endpoints)  # type: ignore[method-assign]
+    endpoints = cast("UdpEndpoints", SimpleNamespace(_latest_sender=sender, _latest=None, _poll=lambda: readable))
     assert UdpEndpoints.take_acks(endpoints) == LEFT
     readable.append((8, 1))
     assert UdpEndpoints.take_acks(endpoints) == HAS_MORE
     assert UdpEndpoints.read_first(endpoints)  # a thread that waits for messages does not stand back
-
-
-def test_a_sender_that_got_more_than_acks_has_its_turn_in_the_next_read(endpoints: UdpEndpoints) -> None:
-    sender = Mock(spec=UdpSender, active=True)
-    sender.take_acks.return_value = HAS_MORE
-    sender.turn.return_value, sender.over.return_value = 70, False
-    endpoints._udp_senders.append(sender)
-    endpoints._latest_sender = sender
-    assert endpoints.take_acks() == HAS_MORE
-    sender.take_acks.return_value = CAME
-    assert endpoints.take_acks() == HAS_MORE  # the turn is still due
-    assert not endpoints.read_first()
-    assert endpoints.due_ns == 0
-    assert not sender.turn.called
-    assert endpoints.read() == 70
-    assert endpoints.read() == 70
-    assert sender.turn.call_count == 1
-    assert endpoints.read_first()
-    sender.over.return_value, sender.take_acks.return_value = True, HAS_MORE
-    endpoints.take_acks()
-    endpoints.read()
-    assert endpoints._udp_senders == []
-
-
-def test_a_turn_that_is_due_does_not_wait_for_a_receiver_whose_ring_is_full(endpoints: UdpEndpoints) -> None:
-    sender = Mock(spec=UdpSender, active=True)
-    sender.take_acks.return_value = HAS_MORE
-    endpoints._latest_sender = sender
-    endpoints.take_acks()
-    endpoints._full_receiver, endpoints._read_ns = Mock(congested=True), FOREVER_NS
-    assert endpoints.read() == 0
