@@ -105,7 +105,9 @@ class SessionReceiver(ABC):
     @property
     def refusal(self) -> str:
         """Why the source has not registered the receiver, when the receiver asked last; empty otherwise."""
-        return self._refused * (_NO_ROOM + self.is_unregistered * _NO_REPAIRS)
+        if not self._refused:
+            return ""
+        return _NO_ROOM + _NO_REPAIRS if self.is_unregistered else _NO_ROOM
 
     @property
     def asks(self) -> bool:

@@ -255,5 +255,5 @@ def test_a_deleted_message_that_waits_unread_does_not_reach_the_next_receiver_of
     named.until(4)
     acknowledged(bus, failing.source)
     assert named.ledger.numbers == [1, 2, 4, 5]
-    # Where the ring still has the deleted message, its number is told as lost.
-    assert (first.ledger.numbers, named.ledger.lost > 1, named.ledger.deleted) == ([], False, [])
+    lost = int(not bus.kind.over_udp)  # the next receiver joins the ring where the deleted message still is
+    assert (first.ledger.numbers, named.ledger.lost, named.ledger.deleted) == ([], lost, [])

@@ -36,11 +36,14 @@ class Link:
         self.links: SenderLinks = udp_sender.links
         self.loses = ""
         self.lost = 0
+        self.epochs: set[int] = set()
+        """The links of which frames were lost, as their receiver numbers them."""
         receive, turn = self.links.receive, self.links.turn
 
         def receive_some(packet: object, client: object, now_ns: int) -> None:
             if self.loses == "frames" and isinstance(packet, Frame):
                 self.lost += 1
+                self.epochs.add(packet.sender)
             else:
                 receive(packet, client, now_ns)  # type: ignore[arg-type]
 
@@ -179,13 +182,13 @@ def test_responses_that_no_link_brings_are_given_up_and_counted(bus: Bus, monkey
     link = Link(source, monkeypatch)
     link.loses = "frames"
     asking.answer(0, 8)
-    ends = 0
-    while not lost(receiver):
-        link.lost = 0
-        bus.until(lambda: link.lost or lost(receiver), "a loss")
-        end_link(receiver)  # which may have just ended: a frame that was under way counts as well
-        ends += 1
-    assert ends >= 17
+    ended: set[int] = set()
+    for _ in range(17):
+        assert lost(receiver) == 0
+        bus.until(lambda: link.epochs - ended, "a loss")  # noqa: B023 - not that of a frame of an earlier link
+        ended |= link.epochs
+        end_link(receiver)
+    bus.until(lambda: lost(receiver), "the count")
     link.loses = ""
     requests_are_answered(source)
     assert (receiver._context._responses.counters()["resps_lost"], asking.responses) == (8, [])

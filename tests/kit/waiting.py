@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.kit.bus import GIVE_UP_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _PAUSE = threading.Event()
 
@@ -20,3 +21,21 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         _PAUSE.wait(0.002)
+
+
+@contextlib.contextmanager
+def repeated(call: Callable[[], object], pause_s: float) -> Iterator[None]:
+    """Calls something again and again in another thread, with a pause before each call."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(pause_s):
+            call()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

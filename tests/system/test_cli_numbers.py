@@ -24,7 +24,7 @@ from ipcbus_tools.cli import cli
 from ipcbus_tools.json_schemas import FOLDER
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects
-from tests.kit.waiting import until
+from tests.kit.waiting import repeated, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,20 +67,13 @@ def context(domain: str) -> Iterator[Context]:
 @contextmanager
 def busy(*sources: Source) -> Iterator[None]:
     """Sources that send 40 bytes again and again."""
-    ended = threading.Event()
 
     def send() -> None:
-        while not ended.wait(0.001):
-            for source in sources:
-                source.send(bytes(40), flush=True)
+        for source in sources:
+            source.send(bytes(40), flush=True)
 
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
+    with repeated(send, 0.001):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @pytest.fixture

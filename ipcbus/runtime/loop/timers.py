@@ -114,12 +114,12 @@ class Timers:
     def read_network(self) -> int:
         """Reads the sockets, and handles the calls that come with that; returns when its timers are due, in ns."""
         channels = self._sending_sessions.control_channels
-        channels.looks_after_read = not self._event_loop.quiet
+        channels.looks_after_read = looks = not self._event_loop.quiet
         try:
             due_ns = self._network.read(briefly=True)
         finally:
             channels.looks_after_read = False  # first: another thread may be called meanwhile
-        if channels.is_called and not self._event_loop.quiet:
+        if looks and channels.is_called:
             self.look()  # at once, as a thread may wait for a response
         return due_ns
 

@@ -256,9 +256,8 @@ class UdpSender:
     def send_published(self) -> None:
         """Sends all that is published over UDP, as far as clients have room and the data rate allows it."""
         self._send_new()
-        # Answers of clients may have come; the driver of the context may have to wait for this thread's processor.
-        looks = isinstance(self._records, RecordSender) and self._reliable_sender.blocked
-        if looks:
+        if isinstance(self._records, RecordSender) and self._reliable_sender.blocked:
+            # Answers of clients may have come; the driver of the context may have to wait for this thread's processor.
             self._look_for_acks(time.monotonic_ns())
 
     def _send_new(self) -> None:

@@ -25,10 +25,11 @@ from ringbuf.answer_wait import AnswerWait
 from ringbuf.held_locks import HeldLocks
 from ringbuf.slot_doorbells import SlotDoorbells
 from tests.kit.sessions import received
+from tests.kit.waiting import repeated
 from tests.rings.channels import joined, owned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ringbuf.channel import OwnedChannel
     from ringbuf.ring import RingReader
@@ -369,24 +370,6 @@ def test_a_kick_ends_the_stand_by() -> None:
     os.close(kick)
 
 
-@contextlib.contextmanager
-def repeated(call: Callable[[], object]) -> Iterator[None]:
-    """Calls something again and again in another thread, as the one that rests may not have begun to sleep."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(0.005):
-            call()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 class Asking:
     """The rest of a thread whose context wakes another one."""
 
@@ -440,7 +423,7 @@ def test_a_rest_spins_for_an_answer_where_the_last_one_came_soon(asking: Asking)
 @pytest.mark.parametrize("asking", [1_000_000], indirect=True)
 def test_a_doorbell_that_the_context_rings_ends_the_sleep(asking: Asking) -> None:
     asking.get_answer()
-    with repeated(asking.ring):
+    with repeated(asking.ring, 0.005):
         rest = asking.rest()
     assert rest.take() == 0
     assert rest.woken in ([], [asking.kick])  # before the sleep, or in it
@@ -474,7 +457,7 @@ def test_a_datagram_that_the_context_sends_ends_the_sleep(
         records = RecordStream(asking.reader, 1)
         records.allow(1, lock, sent.append, lambda: None, asking.answers)
     asking.get_answer()
-    with repeated(lambda: records(1)):
+    with repeated(lambda: records(1), 0.005):
         rest = asking.rest()
     assert (rest.take(), set(sent)) == (0, {1})
     assert rest.woken in ([], [asking.kick])  # before the sleep, or in it
@@ -561,7 +544,7 @@ def test_a_kick_of_another_thread_beside_an_answer_is_not_lost(over_network: Ask
 @pytest.mark.parametrize("over_network", [1_000_000], indirect=True)
 def test_a_spin_in_vain_for_the_network_ends_the_rest(over_network: AskingOverNetwork) -> None:
     over_network.get_answer()
-    with repeated(over_network.ring):
+    with repeated(over_network.ring, 0.005):
         rest = over_network.rest()
     assert (rest.take(), rest.woken) in ((0, []), (0, [over_network.kick]))  # the next ring may have kicked, too
     over_network.kicks()
