@@ -334,7 +334,9 @@ class ReliableSender(SessionSender):
             self._send_waiting(now_ns)
 
     def _ack(self, found: udp_packets.Ack, client: Client, now_ns: int) -> None:
-        self._put_topics(client, self._take_ack(found, client, self.lead))
+        listed = self._take_ack(found, client, self.lead)
+        position, tail = self.ring_positions()  # after the numbers of the topics: what they count has been published
+        self._put_topics(client, self.lead if position == tail else udp_packets.NO_TOPIC, listed)
         before = client.next, client.limit
         credit, paths = self._send_state.credit, self._send_state.paths
         may_send = paths is not None and paths.answered(client, found.lead, now_ns)

@@ -119,10 +119,10 @@ class SessionSender:
         self._clients.ack(client, found, lead)
         return [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
 
-    def _put_topics(self, client: Client, listed: list[tuple[int, int, int]]) -> None:
-        """Answers a client that asks about topics."""
+    def _put_topics(self, client: Client, lead: int, listed: list[tuple[int, int, int]]) -> None:
+        """Answers a client that asks about topics; `lead` is as in `Topics`."""
         self._packets_out += [
-            (packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, listed)
+            (packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, lead, listed)
         ]
 
     def _take_frame(self, found: Frame | FrameAck, client: Client) -> None:

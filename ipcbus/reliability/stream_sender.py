@@ -535,8 +535,8 @@ class StreamSender(SessionSender):
                 place.next, place.taken = self.trail, self._bytes - self._held_bytes
         if place.next < self.lead:
             # Where topics begin, it hears at once: it holds back what comes until it knows that.
-            self._put_topics(client, [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in listed])
-        for packet in udp_packets.topics(self.session_id, client.cookie, listed):
+            self._put_topics(client, 0, [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in listed])
+        for packet in udp_packets.topics(self.session_id, client.cookie, 0, listed):
             self._answer(place, packet)
 
     # ---- packets out

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ipcbus.wire.udp_packets import NUMBER_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ipcbus.wire.udp_packets import Topics
 
@@ -19,7 +19,9 @@ class TopicSubscriptions:
         numbers: the numbers of the topics.
         revision: the revision of the list; higher than any before, also in an earlier membership of the session.
         starts: for a topic, the number of the first message to receive; None when the source does not have the topic.
-        published: for a topic, a number below which all its messages are published.
+        published: for a topic, a number below which all its messages are published, in datagrams that the receiver
+            knows of: those that have not come are missing, and on their way.
+        said: the same number as the source has said it last; datagrams with such messages may wait with the source.
     """
 
     def __init__(self, now_ns: int) -> None:
@@ -27,6 +29,9 @@ class TopicSubscriptions:
         self.revision = now_ns
         self.starts: dict[int, int | None] = {}
         self.published: dict[int, int] = {}
+        self.said: dict[int, int] = {}
+        self._awaited: dict[int, tuple[int, int]] = {}
+        """For a topic, the next number of `published`, behind the number below which its datagrams lie."""
         self._ask_again = False
 
     def subscribe(self, numbers: Iterable[int], now_ns: int) -> None:
@@ -34,6 +39,8 @@ class TopicSubscriptions:
         self.numbers = tuple(numbers)
         self.starts = {topic: start for topic, start in self.starts.items() if topic in self.numbers}
         self.published = {topic: number for topic, number in self.published.items() if topic in self.numbers}
+        self.said = {topic: number for topic, number in self.said.items() if topic in self.numbers}
+        self._awaited = {topic: place for topic, place in self._awaited.items() if topic in self.numbers}
         self.revision = max(self.revision + 1, now_ns)
 
     def ask(self) -> None:
@@ -57,4 +64,21 @@ class TopicSubscriptions:
             if topic in self.numbers:
                 self.starts.setdefault(topic, start if start <= NUMBER_MAX else None)
                 if published <= NUMBER_MAX:
-                    self.published[topic] = max(self.published.get(topic, 0), published)
+                    self.said[topic] = max(self.said.get(topic, 0), published)
+                    if found.lead <= NUMBER_MAX:
+                        # An earlier answer stays: else a receiver that is always a little behind would use none.
+                        self._awaited.setdefault(topic, (found.lead, published))
+        self.reached(0)
+
+    def published_below(self, topic: int, lead: Callable[[], int]) -> int:
+        """Returns the number of `published`, or 0; calls `lead` for `reached` only where that may change it."""
+        if topic in self._awaited:
+            self.reached(lead())
+        return self.published.get(topic, 0)
+
+    def reached(self, lead: int) -> None:
+        """Takes note that the receiver knows of all datagrams below a number."""
+        for topic, (until, published) in list(self._awaited.items()):
+            if until <= lead:
+                self.published[topic] = max(self.published.get(topic, 0), published)
+                del self._awaited[topic]

@@ -364,7 +364,7 @@ class ReceivingSession:
 
     def has_unreported_losses(self) -> bool:
         """Returns whether published messages are lost and not reported to the receivers yet."""
-        return any(each.misses_below(self.datagram_source.published(each.topic_number)) for each in self.topics())
+        return any(each.misses_below(self.datagram_source.at_end(each.topic_number)) for each in self.topics())
 
     @property
     def closed(self) -> bool:

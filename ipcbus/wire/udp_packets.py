@@ -16,7 +16,8 @@ Each packet begins with eight bytes; numbers are in network byte order::
              length of the name u8, name in UTF-8, then topic numbers u32 each; with 0 pages none
     RESET    cookie u64, or the nonce in an answer to a CONNECT
     LEAVE    cookie u64
-    TOPICS   cookie u64, then for each topic its number u32, its first number for the client u64, messages published u64
+    TOPICS   cookie u64, lead u64, then for each topic its number u32, its first number for the client u64, messages
+             published u64
     FRAME      cookie u64, epoch of the addressee u32, epoch of the sender u32, number u64, frame
     FRAME_ACK  cookie u64, epochs as in FRAME, next number u64, limit u64, bits of the frames after the next one u64
     PASSED   cookie u64, then ranges of numbers: first number u64, count u32 each
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS, FRAME, FRAME_ACK, PASSED = range(1, 13)
 
@@ -87,6 +88,7 @@ _NCF = struct.Struct("!QI")
 _CONNECT = struct.Struct("!QQ")
 _COOKIE = struct.Struct("!Q")
 _ACK = struct.Struct("!QQQQQIIHHB")
+_TOPICS = struct.Struct("!QQ")
 _TOPIC = struct.Struct("!IQQ")
 _RANGE = struct.Struct("!QI")
 _FRAME = struct.Struct("!QIIQ")
@@ -246,12 +248,15 @@ class Topics(Packet):
 
     Attributes:
         cookie: the client's.
+        lead: a number below which lie the datagrams of all messages that are published by this packet; NO_TOPIC while
+            some of them have no number yet, as they wait with the source.
         topics: for each topic its number, the number of its first message since the source knows that the client
             receives it, and a number below which all its messages are published; or twice NO_TOPIC. NO_TOPIC in the
             place of the last one only: that number follows behind the datagrams that are still to come.
     """
 
     cookie: int
+    lead: int
     topics: tuple[tuple[int, int, int], ...]
 
 
@@ -330,9 +335,10 @@ def parse(packet: bytes | memoryview) -> Packet | None:
         return Client(kind, flags, session_id, *_COOKIE.unpack(rest))
     if kind == ACK and len(rest) >= _ACK.size:
         return _parse_ack(rest, flags, session_id)
-    if kind == TOPICS and len(rest) >= _COOKIE.size and not (len(rest) - _COOKIE.size) % _TOPIC.size:
-        listed = tuple(_TOPIC.iter_unpack(rest[_COOKIE.size :]))
-        return Topics(kind, flags, session_id, _COOKIE.unpack_from(rest)[0], listed)
+    if kind == TOPICS and len(rest) >= _TOPICS.size and not (len(rest) - _TOPICS.size) % _TOPIC.size:
+        listed = tuple(_TOPIC.iter_unpack(rest[_TOPICS.size :]))
+        cookie, lead = _TOPICS.unpack_from(rest)
+        return Topics(kind, flags, session_id, cookie, lead, listed)
     if kind == PASSED and len(rest) >= _COOKIE.size and not (len(rest) - _COOKIE.size) % _RANGE.size:
         ranges = tuple(_RANGE.iter_unpack(rest[_COOKIE.size :]))
         if all(count and first + count <= NUMBER_MAX for first, count in ranges):
@@ -519,9 +525,9 @@ def leave(session_id: int, cookie: int) -> bytes:
     return HEAD.pack(VERSION, LEAVE, 0, session_id) + _COOKIE.pack(cookie)
 
 
-def topics(session_id: int, cookie: int, listed: Sequence[tuple[int, int, int]]) -> list[bytes]:
-    """Returns the TOPICS packets for these topics; `listed` is as in `Topics`."""
-    head = HEAD.pack(VERSION, TOPICS, 0, session_id) + _COOKIE.pack(cookie)
+def topics(session_id: int, cookie: int, lead: int, listed: Sequence[tuple[int, int, int]]) -> list[bytes]:
+    """Returns the TOPICS packets for these topics; `lead` and `listed` are as in `Topics`."""
+    head = HEAD.pack(VERSION, TOPICS, 0, session_id) + _TOPICS.pack(cookie, lead)
     most = (CONTROL_BYTES - len(head)) // _TOPIC.size
     parts = (listed[at : at + most] for at in range(0, len(listed), most))
     return [head + b"".join(_TOPIC.pack(*each) for each in part) for part in parts]

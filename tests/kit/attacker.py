@@ -126,7 +126,7 @@ def forged(random: Random, session_id: int, cookie: int = 0) -> bytes:
         udp_packets.reset(session_id, told, random.choice([0, udp_packets.GONE])),
         udp_packets.session_message(session_id, udp_packets.NUMBER_MAX, number, random.getrandbits(16), told, told),
         udp_packets.data(session_id, number, 0, 1, 0, random.randbytes(40), random.getrandbits(16)),
-        *udp_packets.topics(session_id, told, [(1, number, number)]),
+        *udp_packets.topics(session_id, told, number, [(1, number, number)]),
         random.randbytes(random.randrange(1, 1500)),
     ]
     packet = bytearray(random.choice(made))

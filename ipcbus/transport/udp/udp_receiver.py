@@ -436,13 +436,13 @@ class UdpReceiver:
         return self._receiver.refusal
 
     def published(self, number: int) -> int:
-        """Returns a number below which all messages of a topic are published, as the source has sent it last."""
-        return self._receiver.subscriptions.published.get(number, 0)
+        """Returns a number below which all messages of a topic are published, in datagrams that are known."""
+        return self._receiver.subscriptions.published_below(number, lambda: self.reliable_receiver.lead)
 
     def at_end(self, number: int) -> int:
-        """Returns the number of `published`, or that of the source's ring: on this host, the ring is up to date."""
-        published = self.published(number)
-        return published if self.lines is None else max(published, self.lines.published(number))
+        """Returns what the source has said last, or the number of its ring: on this host, the ring is up to date."""
+        said = self._receiver.subscriptions.said.get(number, 0)
+        return said if self.lines is None else max(said, self.lines.published(number))
 
     def may_say_more(self) -> bool:
         """The ring is this context's own: its source knows nothing of that."""

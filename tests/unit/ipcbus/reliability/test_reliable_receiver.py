@@ -378,12 +378,37 @@ def test_while_datagrams_are_missing_every_ack_asks_for_the_numbers_of_topics() 
     pair = joined()
     pair.here.topics([3], 0)
     pair.exchange()
-    pair.here.subscriptions.answered(udp_packets.Topics(udp_packets.TOPICS, 0, SESSION, 0, ((3, 0, 5),)))
+    pair.here.subscriptions.answered(udp_packets.Topics(udp_packets.TOPICS, 0, SESSION, 0, 0, ((3, 0, 5),)))
     assert not pair.here.asks
     pair.here.receive(data(1), AT, 0)
     pair.here.turn(SECOND)
     found = [udp_packets.parse(packet) for packet in pair.here.take()]
     assert [each.flags for each in found if isinstance(each, udp_packets.Ack)] == [udp_packets.ASKS]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_source_that_is_asked_says_where_its_last_datagram_is(waits: bool) -> None:
+    """Else a receiver that has all datagrams it knows of would give up what is still on its way."""
+    pair = Pair(source(), receiver())
+    pair.there._topic_numbers = lambda topic: (2, 2) if topic == 3 else None
+    pair.exchange()
+    pair.here.topics([3], 0)
+    pair.send(b"0", b"1")
+    asked = pair.here.take()
+    pair.lose()  # the datagrams
+    pair.there.ring_positions = lambda: (100, 200 if waits else 100)
+    for packet in asked:
+        pair.there.receive(packet, HERE, 0)
+    for packet, to in pair.there.take():
+        pair.deliver(packet, to, 0)
+    subscriptions = pair.here.subscriptions
+    subscriptions.reached(pair.here.lead)
+    assert (subscriptions.published, subscriptions.said, pair.here.missing) == ({}, {3: 2}, 0)
+    pair.exchange(10 * SECOND)  # a session message says how far the source is
+    pair.exchange(11 * SECOND)
+    assert sorted(pair.got) == [b"0", b"1"]
+    subscriptions.reached(pair.here.lead)
+    assert subscriptions.published == ({} if waits else {3: 2})
 
 
 def test_leaves() -> None:

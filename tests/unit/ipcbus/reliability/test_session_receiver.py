@@ -46,7 +46,7 @@ def test_it_says_soon_again_what_it_still_asks(kind: type[End]) -> None:
     end = joined(kind)
     end.topics([3], 0)
     assert end._ack_ns == 100 * MS
-    (packet,) = udp_packets.topics(SESSION, COOKIE, [(3, 0, 0)])
+    (packet,) = udp_packets.topics(SESSION, COOKIE, 0, [(3, 0, 0)])
     end.receive(packet, AT, 1)
     assert not end.asks
     end.topics([3], 1)
@@ -75,7 +75,7 @@ def test_frames_are_taken_by_themselves_and_all_else_is_judged(kind: type[End]) 
         udp_packets.frame(SESSION, 0, 1, 2, 0, b"content"),
         udp_packets.frame(SESSION + 1, COOKIE, 1, 2, 0, b"content"),
         frame[:20],
-        udp_packets.topics(SESSION, COOKIE, [(3, 0, 0)])[0],
+        udp_packets.topics(SESSION, COOKIE, 0, [(3, 0, 0)])[0],
     ]
     assert [end.take_frame(packet, 5) for packet in others] == [False] * 5
     assert end.heard_ns < 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ipcbus.reliability.topic_subscriptions import TopicSubscriptions
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import NUMBER_MAX, Topics
@@ -11,8 +13,8 @@ def asks(subscriptions: TopicSubscriptions) -> bool:
     return subscriptions.asks
 
 
-def answer(*topics: tuple[int, int, int]) -> Topics:
-    return Topics(udp_packets.TOPICS, 0, 1, 0, topics)
+def answer(*topics: tuple[int, int, int], lead: int = 0) -> Topics:
+    return Topics(udp_packets.TOPICS, 0, 1, 0, lead, topics)
 
 
 def test_the_source_is_asked_until_it_has_answered_for_each_topic() -> None:
@@ -64,3 +66,36 @@ def test_asking_again_ends_with_the_next_answer() -> None:
     assert asks(subscriptions)
     subscriptions.answered(answer())
     assert not asks(subscriptions)
+
+
+def test_what_is_published_counts_when_the_datagrams_are_known() -> None:
+    subscriptions = TopicSubscriptions(0)
+    subscriptions.subscribe([1, 2], 0)
+    subscriptions.answered(answer((1, 5, 13), (2, 5, 23), lead=100))
+    found = [dict(subscriptions.published)]
+    subscriptions.reached(99)
+    found.append(dict(subscriptions.published))
+    subscriptions.answered(answer((1, 5, 14), lead=110))
+    subscriptions.reached(100)
+    assert [*found, subscriptions.published] == [{}, {}, {1: 13, 2: 23}]
+    assert subscriptions.said == {1: 14, 2: 23}
+    assert subscriptions.published_below(2, lambda: pytest.fail("nothing is awaited")) == 23
+    subscriptions.answered(answer((1, 5, 14), lead=110))
+    assert [subscriptions.published_below(1, lambda lead=lead: lead) for lead in (109, 110)] == [13, 14]  # type: ignore[misc]
+
+
+def test_what_waits_with_the_source_is_only_said() -> None:
+    subscriptions = TopicSubscriptions(0)
+    subscriptions.subscribe([1], 0)
+    subscriptions.answered(answer((1, 5, 13), lead=udp_packets.NO_TOPIC))
+    subscriptions.reached(NUMBER_MAX)
+    assert (subscriptions.published, subscriptions.said) == ({}, {1: 13})
+
+
+def test_a_new_list_forgets_what_is_awaited_for_other_topics() -> None:
+    subscriptions = TopicSubscriptions(0)
+    subscriptions.subscribe([1, 2], 0)
+    subscriptions.answered(answer((1, 5, 13), (2, 5, 23), lead=100))
+    subscriptions.subscribe([2], 0)
+    subscriptions.reached(100)
+    assert (subscriptions.published, subscriptions.said) == ({2: 23}, {2: 23})

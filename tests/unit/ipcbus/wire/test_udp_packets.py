@@ -144,7 +144,7 @@ def test_frames_alone_may_be_long() -> None:
     assert len(longest) == udp_packets.LONG_CONTROL_BYTES
     assert isinstance(udp_packets.parse(longest), udp_packets.Frame)
     assert udp_packets.parse(longest + b"x") is None
-    one, two = (udp_packets.topics(7, 9, [(0, 0, 0)] * count)[0] for count in (1, 2))
+    one, two = (udp_packets.topics(7, 9, 3, [(0, 0, 0)] * count)[0] for count in (1, 2))
     assert udp_packets.parse(two) is not None
     assert udp_packets.parse(one + (two[len(one) :]) * udp_packets.CONTROL_BYTES) is None
 

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ipcbus.reliability.registration import State
+from ipcbus.reliability.topic_subscriptions import TopicSubscriptions
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
+from ipcbus.wire.udp_packets import TOPICS, Topics
 
 
 class Udp(UdpReceiver):
@@ -26,14 +28,21 @@ class Fetching(UdpReceiver):
     """A receiver whose datagrams are fetched without the protocol; `settled` says whether the protocol took note."""
 
     def __init__(self, *, behind: bool) -> None:
-        subscriptions = SimpleNamespace(starts={1: 5}, published={1: 9})
+        subscriptions = TopicSubscriptions(0)
+        subscriptions.subscribe([1], 0)
+        subscriptions.answered(Topics(TOPICS, 0, 1, 0, 0, ((1, 5, 9),)))
         self._receiver = cast(
             "Any",
             SimpleNamespace(
-                catches_up=behind, subscriptions=subscriptions, receives=bool, refusal="", state=State.CONNECTING
+                catches_up=behind,
+                subscriptions=subscriptions,
+                receives=bool,
+                refusal="",
+                state=State.CONNECTING,
+                lead=3,
             ),
         )
-        self._fetches, self._backlog, self.settled = True, [], False
+        self._fetches, self._backlog, self.settled, self.lines = True, [], False, None
 
     def _settle(self) -> None:
         self.settled = True
@@ -46,6 +55,17 @@ def test_what_timers_ask_does_not_end_the_fetching() -> None:
     assert receiver.request_infos((), 0) is None
     assert not receiver.catches_up
     assert not receiver.settled
+
+
+def test_a_number_that_waits_for_datagrams_asks_for_what_was_fetched() -> None:
+    receiver = Fetching(behind=False)
+    found = []
+    for lead in (4, 3):
+        receiver._receiver.subscriptions.answered(Topics(TOPICS, 0, 1, 0, lead, ((1, 5, 6 + lead),)))
+        found.append((receiver.published(1), receiver.at_end(1), receiver.settled))
+    assert found == [(9, 10, True), (9, 10, True)]
+    receiver._receiver.lead = 4  # type: ignore[misc]
+    assert receiver.published(1) == 10
 
 
 def test_a_receiver_that_was_behind_looks_whether_it_still_is() -> None:
