@@ -125,6 +125,8 @@ class Client:
         is_unsure: whether a stay has begun since it has last said who it is: another process may have the address now.
         path: the congestion control of the way to it; None without.
         place: the number of the next datagram to send to it, while it is behind the others; None while it is not.
+        question: the nonce of its last CONNECT, the position in the ring up to which datagrams were published then, and
+            the number behind all of these datagrams; -1 before the source has read them.
         admitted_ns: the time of the last ADMITTED; 0 after its answer.
         first_round_trip_ns: the time from ADMITTED to its answer; 0 before.
     """
@@ -150,6 +152,7 @@ class Client:
     is_unsure: bool = False
     path: Path | None = None
     place: int | None = None
+    question: tuple[int, int, int] = (0, 0, 0)
     admitted_ns: int = 0
     first_round_trip_ns: int = 0
     _pending_revision: int = -1

@@ -86,13 +86,21 @@ class ReliableReceiver(SessionReceiver):
 
     # ---- calls of the session's owner
 
-    def ask(self, now_ns: int) -> int:
+    def ask(self, now_ns: int, *, anew: bool = False) -> int:
         """Asks the source how far it has sent, and for the numbers of topics (`asks`).
 
+        Args:
+            now_ns: the time.
+            anew: whether this is another question; else it repeats the last one, and its answer may say less than what
+                is published by now.
+
         Returns:
-            The number that `answers` has reached when that is answered. The source answers at once.
+            The number that `answers` has reached when that is answered. The source says with BEHIND that
+            it has yet to send what was published when the question came; then the question has to be repeated.
         """
         if self.state in (State.JOINED, State.ENDING):
+            if anew:
+                self._nonce, self._asked = self._random.getrandbits(64), 0
             self.subscriptions.ask()
             self._send_connect(now_ns, self._settings.connect_interval)
             self._ack(now_ns)
@@ -401,7 +409,7 @@ class ReliableReceiver(SessionReceiver):
             return
         self._is_filtered = bool(found.flags & udp_packets.FILTERS)
         self._admit(found, now_ns)
-        self.answers += 1
+        self.answers += not found.flags & udp_packets.BEHIND
         # An end that was announced to the group only may be forged.
         self._admitted, self._end_announced = True, bool(found.flags & udp_packets.FINAL)
         self._step(Cause.ADMITTED, now_ns)

@@ -312,6 +312,7 @@ class ReliableSender(SessionSender):
                 self._send_state.paths.admit(client, now_ns)
             self._put_notice(client)
             flags |= udp_packets.FILTERS if self._filter is not None else 0
+            flags |= udp_packets.BEHIND if self._is_behind_question(client, found.nonce) else 0
         self._packets_out.append((self._session_message(flags, cookie, found.nonce, client), address))
 
     def _from_client(self, found: udp_packets.Packet, address: Hashable, now_ns: int) -> None:
@@ -335,8 +336,8 @@ class ReliableSender(SessionSender):
 
     def _ack(self, found: udp_packets.Ack, client: Client, now_ns: int) -> None:
         listed = self._take_ack(found, client, self.lead)
-        position, tail = self.ring_positions()  # after the numbers of the topics: what they count has been published
-        self._put_topics(client, self.lead if position == tail else udp_packets.NO_TOPIC, listed)
+        read, published = self.ring_positions()  # after the numbers of the topics: what they count has been published
+        self._put_topics(client, self._send_state.read_lead if read == published else udp_packets.NO_TOPIC, listed)
         before = client.next, client.limit
         credit, paths = self._send_state.credit, self._send_state.paths
         may_send = paths is not None and paths.answered(client, found.lead, now_ns)
@@ -350,6 +351,17 @@ class ReliableSender(SessionSender):
             self._send_state.drop_received()
         if client.evicted:  # an earlier one may be lost
             self._put_session_message(client, 0)
+
+    def _is_behind_question(self, client: Client, nonce: int) -> bool:
+        """Returns whether a client has yet to get datagrams that were published when it first asked with a nonce."""
+        read, published = self.ring_positions()
+        if client.question[0] != nonce:
+            client.question = nonce, published, -1
+        _, until, lead = client.question
+        if lead < 0 and read >= until:
+            lead = self._send_state.read_lead
+            client.question = nonce, until, lead
+        return lead < 0 or client.lead_of(self.lead) < lead
 
     def _send_waiting(self, now_ns: int) -> None:
         for sent in self._send_state.send_waiting(now_ns):

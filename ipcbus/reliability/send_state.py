@@ -244,6 +244,11 @@ class SendState:
         return bool(self._waiting)
 
     @property
+    def read_lead(self) -> int:
+        """The number of the datagram that is read from the ring next: some before it may wait."""
+        return self.window.lead + len(self._waiting)
+
+    @property
     def waiting(self) -> int:
         """The number of datagrams that wait for the data rate."""
         return 0 if self.slowest is not None else len(self._waiting)

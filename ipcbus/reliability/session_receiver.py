@@ -55,7 +55,7 @@ class SessionReceiver(ABC):
         self._acked_ns = self._ack_ns = self.heard_ns = now_ns
         """The time of the last sign of life of the source; at first, the time of construction."""
         self.answers = 0
-        """The number of the last question how far the source has sent that it has answered, see `ask`."""
+        """The number of the last question how far the source has published that is answered to the end, see `ask`."""
         self._channel_packets: list[Frame | FrameAck] = []
         self.for_good = False
         """Whether it cannot be joined again: it has ended or was left, and is not only silent or cut off."""

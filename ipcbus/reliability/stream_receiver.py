@@ -62,13 +62,18 @@ class StreamReceiver(SessionReceiver):
 
     # ---- calls of the session's owner
 
-    def ask(self, now_ns: int) -> int:
+    def ask(self, now_ns: int, *, anew: bool = False) -> int:
         """Asks the source how far it has sent, and for the numbers of topics (`asks`).
+
+        Args:
+            now_ns: the time.
+            anew: as in `ReliableReceiver`; over a stream, each question is another one.
 
         Returns:
             The number of the question: it is answered when `answers` has reached that. Answers come behind what was
             published when the question came, so that the answer to an earlier question says too little.
         """
+        del anew
         if self.state in (State.JOINED, State.ENDING):
             self.subscriptions.ask()
             # The topics first: their answer is there when `answers` shows the other one.

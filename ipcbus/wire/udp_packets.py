@@ -66,6 +66,9 @@ EVICTED: Final = 0x100
 FILTERS: Final = 0x200
 """Flag of SM with ADMITTED: the source leaves out datagrams of which the client receives no topic (PASSED_SHIFT)."""
 
+BEHIND: Final = 0x400
+"""Flag of SM with ADMITTED: more was published when the question came; it waits with the source, behind `lead`."""
+
 NCF_NO_RETRY, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED = range(4)
 
 NUMBER_MAX: Final = (1 << 62) - 1

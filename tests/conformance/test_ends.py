@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ipcbus
-from ipcbus import MessageType
-from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, RECEIVER_PACED, Bus, Kind, on_all
+from ipcbus import MessageType, WouldBlock
+from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, LBTRM, LBTRU, LBTTCP, RECEIVER_PACED, Bus, Kind, on_all
 from tests.kit.forms import CallbackTaker, ForTaker, ReceiveTaker
 from tests.kit.payload import body
 
@@ -48,6 +49,32 @@ def test_one_of_two_topics_of_a_session_ends_alone(bus: Bus) -> None:
     second.data(2)
     assert first.kinds == [BOS, DATA, EOS]
     assert second.kinds == [BOS, DATA, DATA]
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "other topic goes on"])
+@pytest.mark.parametrize("kind", [LBTRU, LBTRM, LBTTCP], ids=lambda kind: str(kind.name))
+def test_a_topic_ends_behind_what_still_waits_with_the_source(bus: Bus, goes_on: bool) -> None:
+    """At this data rate, which LBT-TCP does not have, two thirds are in the ring when the source closes."""
+    prefix = bus.kind.prefix
+    rate = {f"{prefix}_{name}_rate_limit": 1_000_000 for name in ("data", "retransmit")}
+    context = bus.context("sending", **({} if bus.kind is LBTTCP else rate))
+    other, source = (bus.source(topic, context, **bus.kind.id(100)) for topic in "ba")
+    taker = CallbackTaker(bus, "a")
+    bus.receiver("b", lambda message: None)
+    bus.joined(source)
+    bus.joined(other)
+    for _ in range(50):
+        source.send(bytes(1000))
+    source.close()
+
+    def is_over() -> bool:
+        if goes_on:
+            with contextlib.suppress(WouldBlock):
+                other.send(bytes(1000), block=False)
+        return EOS in taker.kinds
+
+    bus.until(is_over, "the end of the topic")
+    assert taker.kinds == [BOS] + [DATA] * 50 + [EOS]
 
 
 @on_all

@@ -479,7 +479,7 @@ class UdpReceiver:
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that the source has sent by now has come and been read."""
         asked_ns = time.monotonic_ns()
-        question = self.reliable_receiver.ask(asked_ns)
+        question = self.reliable_receiver.ask(asked_ns, anew=True)
         self._send_packets()
         self._marked = True
 

@@ -8,6 +8,7 @@ from ipcbus.reliability.loss_detector import ASKS_MAX
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.registration import OVER, TABLE, State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
+from ipcbus.reliability.send_state import SendSettings
 from ipcbus.wire import udp_packets
 from tests.kit.cases import each_of
 from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, WHO, Pair, joined, receiver, source
@@ -409,6 +410,37 @@ def test_a_source_that_is_asked_says_where_its_last_datagram_is(waits: bool) -> 
     assert sorted(pair.got) == [b"0", b"1"]
     subscriptions.reached(pair.here.lead)
     assert subscriptions.published == ({} if waits else {3: 2})
+
+
+def test_a_question_is_answered_when_all_is_sent_that_was_published_then() -> None:
+    pair, found = joined(), []
+    pair.there.ring_positions = lambda: (100, 200)
+    question = pair.here.ask(0, anew=True)
+    for read, published in ((100, 200), (199, 300), (200, 400)):
+        pair.there.ring_positions = lambda read=read, published=published: (read, published)
+        pair.exchange()
+        found.append(question - pair.here.answers)
+        pair.here.ask(0)
+    assert found == [1, 1, 0]
+    assert pair.here.ask(0, anew=True) - pair.here.answers == 1
+    pair.exchange()
+    assert pair.here.answers == question  # the answers to the earlier ones do not count
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_datagrams_that_wait_for_the_data_rate_are_still_to_come(multicast: bool) -> None:
+    limits = SendSettings(data_rate=80_000, retransmit_rate=0, rate_interval=SECOND)
+    pair = Pair(source(multicast, sending=limits), receiver(multicast))
+    pair.exchange(SECOND)
+    pair.send(bytes(6000), bytes(6000), now_ns=SECOND)  # the second one waits
+    assert pair.there.lead == 1
+    question, found = pair.here.ask(SECOND, anew=True), []
+    for now_ns in (SECOND, 4 * SECOND):
+        pair.exchange(now_ns)
+        found.append((len(pair.got), pair.here.answers == question))
+        pair.here.ask(now_ns)
+        pair.exchange(now_ns)
+    assert [*found, pair.here.answers == question] == [(1, False), (2, False), True]
 
 
 def test_leaves() -> None:
