@@ -82,8 +82,14 @@ def _end(context: Context) -> None:
             receiver._sink.stop_counting()
             context._waiters.wake(receiver._sink)
         context._receiving_sessions.close()
-    for source in list(context._sources):
-        context._sending_sessions.guaranteed.close(source)
+    with contextlib.ExitStack() as ending:  # also of the rest, when an area cannot be closed
+        ending.callback(_end_parts, context)
+        for source in list(context._sources):
+            ending.callback(context._sending_sessions.guaranteed.close, source)
+
+
+def _end_parts(context: Context) -> None:
+    """Ends what the context consists of, once nothing uses it any more."""
     context._sending_sessions.close()
     context._network.close()
     context._bell.close()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_ASKS_NS = 300_000_000
+"""Time in which a receiver that has joined asks for what was sent before, in ns."""
 _LOOK_S = 0.01
 _NAMED = 3
 
@@ -117,14 +119,18 @@ def _await_joins(context: Context, sources: Iterable[Source], leave_out: Collect
             kept.enter_context(source._session.hold_batch())
         while True:
             awaited, passed_ns = ExpectedReceivers(context.domain, leave_out), time.monotonic_ns() - begin_ns
-            waiting = [each for each in waiting if passed_ns < each._linger_ns and _misses(each, awaited)]
+            waiting = [
+                each
+                for each in waiting
+                if passed_ns < each._linger_ns and each._unpublished() and _may_join(each, awaited)
+            ]
             if not waiting:
                 return
             _let_work(context)
 
 
 def _await_recoveries(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
-    """Lets receivers get what the sources keep, for `retransmit_close_timeout` at most."""
+    """Lets receivers get what the sources keep, for `retransmit_close_timeout` at most; also those about to join."""
     waiting = [source for source in sources if source._recoveries_ns and not source.closed]
     if not waiting:
         return
@@ -133,11 +139,12 @@ def _await_recoveries(context: Context, sources: Iterable[Source], leave_out: Co
     begin_ns = time.monotonic_ns()
     channels = context._sending_sessions.control_channels
     while True:
-        passed_ns = time.monotonic_ns() - begin_ns
+        awaited, passed_ns = ExpectedReceivers(context.domain, leave_out), time.monotonic_ns() - begin_ns
         waiting = [
             each
             for each in waiting
-            if passed_ns < each._recoveries_ns and channels.is_recovering(each._session, each._number, leave_out)
+            if passed_ns < each._recoveries_ns
+            and (_may_join(each, awaited, _ASKS_NS) or channels.is_recovering(each._session, each._number, leave_out))
         ]
         if not waiting:
             return
@@ -167,14 +174,18 @@ def _let_work(context: Context) -> None:
         context._event_loop.wait_changed(_LOOK_S)
 
 
-def _misses(source: Source, awaited: ExpectedReceivers) -> bool:
-    """Returns whether a receiver may still join in time to get the open batch."""
-    if not source._unpublished():
-        return False
+def _may_join(source: Source, awaited: ExpectedReceivers, settles_ns: int = 0) -> bool:
+    """Returns whether a receiver is about to join a source, after it has begun or the source has.
+
+    Args:
+        source: the source.
+        awaited: the receivers of the domain.
+        settles_ns: for how long after that a receiver that has joined counts, too.
+    """
     joined = source._session.joined_contexts(source._number)
     now_ns = time.time_ns()
     return any(
-        which not in joined and now_ns < max(since_ns, source._opened_ns) + source._linger_ns
+        now_ns < max(since_ns, source._opened_ns) + (settles_ns if which in joined else source._linger_ns)
         for which, since_ns in awaited.of(source.topic).items()
     )
 

@@ -91,6 +91,8 @@ class DeliveryController(Controller):
         self.shown_below = 0
         """Datagrams have shown each missing number below this; the source may say beside them that there are more."""
         self.only_history = False
+        self.precedes: Callable[[int], bool] = lambda sequence: False
+        """Whether a message was sent before the receivers joined, where what follows may have been left out."""
         self.on_missing: Callable[[int, int, int], None] = lambda first, last, now_ns: None
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
@@ -116,8 +118,7 @@ class DeliveryController(Controller):
             if flags & FLAG_TSNI:
                 self._note_next_sequence(sequence, now_ns)
                 self.shown_below = max(self.shown_below, min(sequence, self.expected))
-            elif not self.started and self._is_of_older_message(sequence, flags, payload):
-                self.expected = sequence + 1  # so that the next number fits
+            elif not self.started and self._is_too_old(sequence, flags, payload):
                 return DROPPED
             elif not self.started or sequence >= self.expected:
                 self._note_highest(sequence, now_ns)
@@ -241,6 +242,16 @@ class DeliveryController(Controller):
     def _start_at(self, sequence: int) -> None:
         self.started = True
         self.expected = self._next = sequence
+
+    def _is_too_old(self, sequence: int, flags: int, payload: memoryview) -> bool:
+        """Returns whether a message was sent before the receivers joined and is not delivered; sets `expected` then."""
+        if self._is_of_older_message(sequence, flags, payload):
+            self.expected = sequence + 1  # so that the next number fits
+        elif not (self.recovers or self.joins_late) and self.precedes(sequence):
+            self.expected = max(sequence + 1, self.floor or 0)
+        else:
+            return False
+        return True
 
     def _is_of_older_message(self, sequence: int, flags: int, payload: memoryview) -> bool:
         """Returns whether a fragment is of a message that began before the receivers joined; it is not a loss."""

@@ -5,6 +5,7 @@ The directory contains::
     lock                 locked by the one process that writes the area, with its pid
     area                 whose area it is (`area_identity`)
     acknowledged         the records, checksummed as `ipcbus.storage.records` describes
+    spare                allocated ahead, to replace `acknowledged` when the disk is full
 
 The first record of `acknowledged` is its head: format and `Files.boot_id`, in JSON. Each other record has the whole
 state of one stream, numbers as little-endian u64::
@@ -21,6 +22,7 @@ Everything else is damage.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import struct
 from collections.abc import Sequence
@@ -30,6 +32,7 @@ from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdError, StorageError, S
 from ipcbus.gmd import area_identity as identities
 from ipcbus.gmd.acknowledgement_appender import FORGOTTEN, AcknowledgementAppender, pack_state
 from ipcbus.gmd.area_identity import gmd_errors, lock_area, was_removed
+from ipcbus.gmd.journal_segments import SPARE
 from ipcbus.gmd.receiver_area import Acknowledged
 from ipcbus.storage import records
 from ipcbus.storage.files import FileMissing
@@ -46,7 +49,10 @@ _HEAD: Final = struct.Struct("<QQI")
 _GROWTH_MIN: Final = 1 << 22
 """The file is replaced when it has this number of bytes more than twice what it needs."""
 _RESERVE: Final = 1 << 14
-"""Bytes that are kept on the disk for the next records: a full disk drains when messages are acknowledged."""
+"""Bytes that are kept on the disk for the next records: a full disk drains when messages are acknowledged.
+
+As many are kept for the spare file: what it replaces has them, and more, for the next spare file.
+"""
 
 Stream = tuple[str, int]
 State = tuple[int, Sequence[tuple[int, int]]]
@@ -73,6 +79,7 @@ class FileReceiverArea(AcknowledgementAppender):
         self._files, self._lock = files, lock
         self._file: File | None = None
         self._size_max = 0
+        self._has_spare = False
         try:
             self.make_room()
         except GmdAreaFull:
@@ -167,16 +174,18 @@ class FileReceiverArea(AcknowledgementAppender):
 
     def make_room(self) -> None:
         """See `AcknowledgementAppender`."""
-        if self._file is not None and self.end <= self._size_max:
-            self._go_on(self._file, self.end)
+        is_long = self._file is None or self.end > self._size_max
+        if self._file is not None and not is_long and self._go_on(self._file, self.end):
             return
         head = json.dumps({"format": _FORMAT, "boot": self._files.boot_id().hex()}).encode()
         states = (pack_state(*stream, *state) for stream, state in self.states.items())
         data = b"".join(map(records.frame, (head, *states)))
+        if not is_long and 2 * len(data) > self.end:
+            return  # the disk is full, and a shorter file would not be shorter for long
         path = self.folder / NAME
         with gmd_errors():
             try:
-                self._files.replace(path, data)
+                self._replace(path, data)
                 file = self._files.open(path, write=True)
             except StorageError as error:
                 if self._file is None:
@@ -191,12 +200,41 @@ class FileReceiverArea(AcknowledgementAppender):
         self._size_max = 2 * len(data) + _GROWTH_MIN
         self._go_on(file, len(data))
 
-    def _go_on(self, file: File, end: int) -> None:
-        """Appends to a file from now on; keeps room for that, if there is some."""
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Replaces the file; by the spare one where the disk has no room for another one."""
+        try:
+            self._files.replace(path, data)
+        except StorageFull as error:
+            spare = self.folder / SPARE
+            self._has_spare = False
+            try:
+                with contextlib.closing(self._files.open(spare, write=True)) as file:
+                    file.write_at(0, data)
+                    if file.size() > len(data):  # of an earlier try that failed; to cut gives its room back
+                        file.truncate(len(data))
+                    file.sync()
+            except FileMissing:
+                raise error from None
+            self._files.rename(spare, path)
+            self._files.sync_dir(self.folder)
+
+    def _go_on(self, file: File, end: int) -> bool:
+        """Appends to a file from now on; returns whether there is room for that, and for a spare file."""
         self._file = file
-        with contextlib.suppress(StorageError):
-            file.allocate(end, _RESERVE)
+        has_room = True
+        for reserve in (self._make_spare, functools.partial(file.allocate, end, _RESERVE)):
+            try:
+                reserve()
+            except StorageError:
+                has_room = False
         self.begin_file(file.descriptor, end, min(end + _RESERVE // 2, self._size_max))
+        return has_room
+
+    def _make_spare(self) -> None:
+        if not self._has_spare:
+            with contextlib.closing(self._files.open(self.folder / SPARE, write=True, create=True)) as file:
+                file.allocate(0, _RESERVE)
+            self._has_spare = True
 
     def write_slowly(self, data: bytes) -> None:
         """See `AcknowledgementAppender`."""

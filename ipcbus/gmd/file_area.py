@@ -218,12 +218,14 @@ class FileArea(JournalAppender):
             return
         self._closed = True
         try:
-            if self.refusal is None:
-                self.write_releases()  # into a new segment, if nothing else was written since the area was opened
-            if self.current is not None and self.refusal is None:
-                self.note_closed()
-                if self._durability != "process":
-                    self._sync_file(self.current)
+            # On a full disk: what is not noted is sent again, and dropped by the receivers that have acknowledged it.
+            with contextlib.suppress(GmdAreaFull):
+                if self.refusal is None:
+                    self.write_releases()  # into a new segment, if nothing else was written since the area was opened
+                if self.current is not None and self.refusal is None:
+                    self.note_closed()
+                    if self._durability != "process":
+                        self._sync_file(self.current)
         finally:
             self.refuse(f"{self.folder}: the GMD area is closed; make a new source")
             try:

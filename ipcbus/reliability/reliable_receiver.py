@@ -73,7 +73,7 @@ class ReliableReceiver(SessionReceiver):
         self._doubted: dict[int, bytes] = {}
         self._round_trip = RoundTrip()
         self._began_ns = now_ns
-        self._admitted = self._end_announced = self._is_filtered = False
+        self._admitted = self._end_announced = False
         # The CONNECT since the last answer: when the first was sent, and how many there were.
         self._asked_ns = self._asked = 0
         self._connect_ns = now_ns
@@ -281,7 +281,7 @@ class ReliableReceiver(SessionReceiver):
             or address != self._address
             or back > number
             or self.state in OVER
-            or (flags > AGAIN and not self._is_filtered)
+            or (flags > AGAIN and not self.is_filtered)
         ):
             self._drop(packet, address)
             return []
@@ -407,7 +407,7 @@ class ReliableReceiver(SessionReceiver):
         if found.cookie != self._cookie:
             self.counts.dgrams_dropped_other += 1
             return
-        self._is_filtered = bool(found.flags & udp_packets.FILTERS)
+        self.is_filtered = bool(found.flags & udp_packets.FILTERS)
         self._admit(found, now_ns)
         self.answers += not found.flags & udp_packets.BEHIND
         # An end that was announced to the group only may be forged.

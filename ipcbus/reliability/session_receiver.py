@@ -56,6 +56,8 @@ class SessionReceiver(ABC):
         """The time of the last sign of life of the source; at first, the time of construction."""
         self.answers = 0
         """The number of the last question how far the source has published that is answered to the end, see `ask`."""
+        self.is_filtered = False
+        """Whether the source leaves out datagrams of which this context receives no topic."""
         self._channel_packets: list[Frame | FrameAck] = []
         self.for_good = False
         """Whether it cannot be joined again: it has ended or was left, and is not only silent or cut off."""

@@ -293,6 +293,7 @@ class StreamReceiver(SessionReceiver):
             if self.state is State.CONNECTING:
                 self._refused = False
                 self._cookie, self._next = found.cookie, found.trail
+                self.is_filtered = bool(found.flags & udp_packets.FILTERS)
                 self._note_left_out(found.trail)
                 self._step(Cause.WELCOME)
                 self._step(Cause.ADMITTED)

@@ -489,7 +489,8 @@ class StreamSender(SessionSender):
             later = sum(len(self._held[number]) for number in range(first, self.lead))
             place = self._places[address] = _Place(first, self._bytes - later, now_ns, resumes=bool(found.cookie))
             # To this client, the trail is the first number that is still to come.
-            self._put_session_message(client, udp_packets.WELCOME | udp_packets.ADMITTED, first, found.nonce)
+            filters = udp_packets.FILTERS if self._topics_of is not None else 0
+            self._put_session_message(client, udp_packets.WELCOME | udp_packets.ADMITTED | filters, first, found.nonce)
         else:
             self._put_passed(address, place, self._packets_out)
             self._put_session_message(client, udp_packets.WELCOME | udp_packets.ADMITTED, place.next, found.nonce)

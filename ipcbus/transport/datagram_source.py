@@ -54,6 +54,12 @@ class DatagramSource(Upstream, Protocol):
     def floor(self, number: int) -> int | None:
         """Returns the number of the first message of a topic that is sent from now on; None when it is not known."""
 
+    def precedes(self, number: int, sequence: int) -> bool:
+        """Returns whether a message is older than what this context gets of a topic, and later ones may be left out.
+
+        Then it must not be delivered: what its source has left out behind it would count as lost.
+        """
+
     def receives(self, number: int) -> bool:
         """Returns whether every message of a topic that is sent from now on comes, or is reported lost."""
 

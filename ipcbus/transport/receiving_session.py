@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -177,7 +178,9 @@ class ReceivingSession:
         controller = self.delivery.topic(number)
         if left_off is not None and controller is not None:
             controller.go_on(left_off.controller)
-        begins = controller.set_floor if controller is not None else None
+        begins = None
+        if controller is not None:
+            begins, controller.precedes = controller.set_floor, functools.partial(self.datagram_source.precedes, number)
         if not known and not self.datagram_source.join_topic(number, begins):
             # The registry that was read is old: another topic has this line now, which no receiver here wants.
             self.stop_topic(number, drain=False)
@@ -428,6 +431,7 @@ class ReceivingSession:
             controller.rules = dataclasses.replace(
                 controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
             )
+            controller.precedes = functools.partial(datagram_source.precedes, controller.topic_number)
             datagram_source.join_topic(controller.topic_number)
         self.demux.switch_ring(datagram_source.reader, datagram_source)
         self.demux.count_lost(0)  # the slot there shows the earlier losses

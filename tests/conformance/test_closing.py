@@ -10,13 +10,14 @@ import pytest
 import ipcbus
 from ipcbus import EventQueue, MessageType
 from ipcbus.context_closing import close_all
+from ipcbus.errors import GmdError
 from tests.kit.bus import GIVE_UP_S, LBTIPC, RECEIVER_PACED, Bus, Kind
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ipcbus import Context, Message, Receiver
+    from ipcbus import Context, Message, Receiver, Source
 
 BOS, DATA = MessageType.BOS, MessageType.DATA
 
@@ -230,3 +231,20 @@ def test_contexts_that_close_at_exit_are_silent_at_once(domain: str, kind: Kind)
     closing.join(GIVE_UP_S)
     assert (slow.kinds, other.kinds) == ([BOS], [BOS])
     bus.close()
+
+
+def test_the_rest_is_closed_when_an_area_cannot_be_closed(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = bus.context("sending")
+    sources = [bus.source(topic, context) for topic in "ab"]
+    tried: list[Source] = []
+
+    def fail(source: Source) -> None:
+        tried.append(source)
+        raise GmdError("the disk is gone")
+
+    monkeypatch.setattr(context._sending_sessions.guaranteed, "close", fail)
+    with pytest.raises(GmdError, match="the disk is gone"):
+        context.close()
+    assert sorted(source.topic for source in tried) == [source.topic for source in sources]
+    assert context._ended
+    context.close()

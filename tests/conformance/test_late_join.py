@@ -496,3 +496,23 @@ def test_an_event_queue_gets_it(bus: Bus) -> None:
     (ledger,) = books.ledgers.values()
     balanced(ledger, sent)
     queue.close()
+
+
+@embedded
+def test_a_source_that_closes_at_once_waits_for_receivers_that_are_joining(bus: Bus) -> None:
+    """Their context receives another such topic of the session already, so that it has a control channel."""
+    sending, receiving = bus.context("sending"), bus.context("late")
+    other = bus.source("other", sending, **bus.kind.id(100), late_join=1)
+    bus.receiver("other", lambda message: None, receiving)
+    bus.joined(other)
+    other.send(body(0), flush=True)
+    for number in range(30):
+        topic = f"t{number}"
+        reader = Reader(bus, receiving, topic)
+        source = bus.source(topic, sending, **bus.kind.id(100), late_join=1)
+        for sent in range(7):
+            source.send(body(sent))
+        source.flush()
+        source.close()
+        bus.until(lambda reader=reader: reader.ledger.ended, "the end of the topic")  # type: ignore[misc]
+        assert (reader.ledger.delivered, reader.ledger.lost) == (7, 0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ipcbus import MessageType
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire import udp_packets
 from tests.kit.bus import LBTRU, LBTSMX, LBTTCP, Bus
@@ -75,6 +76,36 @@ def test_a_topic_that_joins_in_the_middle_gets_all_that_follows(bus: Bus) -> Non
     assert [got.data for got in other.got if got.data][-10:] == [body(number) for number in range(10, 20)]
     assert (one.receiver.lost, other.receiver.lost) == (0, 0)
     assert filtered(early) >= 10
+
+
+@over_udp
+def test_what_came_before_a_topic_was_joined_is_not_its_beginning(bus: Bus) -> None:
+    """A datagram with both topics waits in the ring; what follows of the second topic is left out for a while."""
+    context, receiving = bus.context("sending"), bus.context("receiving")
+    early, late = (bus.source(topic, context, **bus.kind.id(100), **FILTERS) for topic in ("early", "late"))
+    slow = bus.receiver("early", None, receiving, receive_queue_maximum=1)
+    bus.joined(early)
+    early.send(body(0), flush=True)
+    early.send(body(1), flush=True)
+    early.send(body(2))
+    late.send(body(0), flush=True)
+    send(late, 50)
+
+    def has_come() -> bool:
+        return bool(slow.sessions) and slow.sessions[0].counters["dgrams_filtered"] == 50
+
+    bus.until(has_come, "the notice of what is left out")
+    other = CallbackTaker(bus, "late", receiving)
+    bus.joined(late)
+    send(late, 3)
+    taken = 0
+    while taken < 3:
+        message = slow.receive(0)
+        taken += message is not None and message.type is MessageType.DATA
+        bus.turn()
+    bus.until(lambda: other.count() and other.got[-1].data == body(53), "the last message")
+    assert [got.data for got in other.got if got.data] == [body(number) for number in (51, 52, 53)]
+    assert (slow.lost, other.receiver.lost) == (0, 0)
 
 
 @over_udp

@@ -225,9 +225,9 @@ class SessionChannels:
             return False
         have_asked = sum(isinstance(link, UdpLink) for link in list(self._channels))
         sender = udp_sender.reliable_sender
-        # One that has come just now, of which the driver has yet to take note, counts as well.
-        has_come = now_ns - self._came_ns < _CAME_NS or sender.changes != self._clients_changes
-        if has_come and have_asked < len(sender.addresses):
+        if sender.addresses and sender.changes != self._clients_changes:
+            return True  # a client has come, or receives another topic, and the driver has yet to take note
+        if now_ns - self._came_ns < _CAME_NS and have_asked < len(sender.addresses):
             return True
         return any(link.is_unread for link in self._udp_links)
 

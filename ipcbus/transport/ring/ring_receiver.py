@@ -95,6 +95,11 @@ class RingReceiver:
         """
         return ReceiverPipeLink(self._domain, self._advert, self._channel, self._owner_uid, checkpoint)
 
+    def precedes(self, number: int, sequence: int) -> bool:
+        """Returns False: nothing is left out of a ring."""
+        del number, sequence
+        return False
+
     def join_topic(self, number: int, begins: Callable[[int], object] | None = None) -> bool:
         """Shows the source that this context receives a topic; returns False when another topic has its line now."""
         del begins

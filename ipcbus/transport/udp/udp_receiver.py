@@ -114,8 +114,7 @@ class UdpReceiver:
         self._passes_over = advert.source_paced or self.is_twin
         self.recovery_ns = settings.receiving.naks.generation
         self.session_id, self.owner_pid = advert.session_id, 0
-        self.begun = False
-        self.reason = ""
+        self.begun, self.reason = False, ""
         self.lines: TopicLines | None = None
         self._session_sockets, self._address = session_sockets, address
         board = RECEPTION_BOARD.itemsize
@@ -138,15 +137,13 @@ class UdpReceiver:
         self.on_links: Callable[[], object] = lambda: None
         """Called when the link was opened or broken, or has frames or room."""
         self._info_requests = InfoRequests(settings.info_request_interval, settings.info_request_maximum)
-        self._marked = False
+        self._marked = self.has_left = False
         self._topics: set[int] = set()
         self._awaiting_start: dict[int, Callable[[int], object]] = {}
         self._backlog: list[tuple[bytes, int]] = []
         self.is_withdrawn, self._probed_ns, self._silence_ns = False, 0, _SILENCE_NS
-        self._longest_packet = _LONGEST_AT_FIRST
+        self._longest_packet, self._position_before = _LONGEST_AT_FIRST, -1
         self._untold = self._room_window = self._backlog_bytes = self._start_deadline_ns = 0
-        self._position_before = -1
-        self.has_left = False
         self.shed = 0
         """Datagrams that were dropped for want of room in the ring; a NAK asks for them again."""
         self._fetcher = self._make_fetcher()
@@ -310,11 +307,10 @@ class UdpReceiver:
 
     def _tell_room(self, now_ns: int) -> None:
         """Tells the source how much can come: each datagram on its way has a place in the ring and in the socket."""
-        port = cast("SessionSocket", self._session_sockets[-1])
         receiver, writer = cast("ReliableReceiver", self.reliable_receiver), self._channel.writer
         # The end of the ring may take one more record, and one datagram is in hand.
         most = self.spare + writer.capacity - 2 * (self._longest_packet + RECORD_HEADER + RECORD_ALIGN)
-        share = port.share
+        share = cast("SessionSocket", self._session_sockets[-1]).share
         taken = writer.head - self.reader.position + self._backlog_bytes + CHARGE * len(self._backlog)
         self._untold, self._room_window = 0, min(most, share)
         receiver.take_room(max(0, min(most - taken, share)), self._room_window, now_ns)
@@ -418,13 +414,17 @@ class UdpReceiver:
         self._send_topics()
 
     def _send_topics(self) -> None:
-        now_ns = time.monotonic_ns()
-        self.reliable_receiver.topics(sorted(self._topics), now_ns)
+        self.reliable_receiver.topics(sorted(self._topics), time.monotonic_ns())
         self._send_packets()
 
     def floor(self, number: int) -> int | None:
         """Returns the number of the first message of a topic, once the source has sent it."""
         return self._receiver.subscriptions.starts.get(number)
+
+    def precedes(self, number: int, sequence: int) -> bool:
+        """As in `DatagramSource`: what has come before the topic was joined may still wait in the ring."""
+        start = self._receiver.subscriptions.starts.get(number)
+        return self._receiver.is_filtered and (number in self._awaiting_start or (start or 0) > sequence)
 
     def receives(self, number: int) -> bool:
         """As in `DatagramSource`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -187,4 +188,46 @@ def test_every_call_may_fail(failure: type[StorageError], monkeypatch: pytest.Mo
         files.fail_at = 0
         area = opened(files.killed())
         assert recorded <= area.known("gateway", 7).floor <= tried
+        area.close()
+
+
+def test_a_full_disk_takes_acknowledgements_without_end() -> None:
+    """What becomes free is taken by others at once, as by the sender whose messages are acknowledged."""
+    files = disk()
+    area = opened(files)
+    files.room = files.used()
+    for number in range(1, 3000):
+        area.record("gateway", 7, number, [])
+        files.room = min(files.room, files.used())
+        if number % 1000 == 0:  # also of another process
+            area.close()
+            files, room = files.killed(), files.room
+            files.room = room
+            area = opened(files)
+    area.close()
+    area = opened(files.killed())
+    assert area.known("gateway", 7) == (2999, [])
+    area.close()
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_on_a_full_disk_what_was_recorded_survives_a_cut_at_any_operation(
+    power: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acknowledgement_file, "_RESERVE", 400)
+    for cut_at in range(1, 100):
+        files = disk(cut_at)
+        area = opened(files)
+        files.cut_at, files.room = files.operations + cut_at, files.used()
+        recorded = synced = 0
+        with contextlib.suppress(CutOff):
+            for number in range(1, 80):
+                area.record("gateway", 7, number, [])
+                recorded = number
+                if number % 5 == 0:
+                    area.sync()
+                    synced = number
+        area = opened(files.lost_power() if power else files.killed())
+        floor = area.known("gateway", 7).floor
+        assert (synced if power else recorded) <= floor <= recorded + 1
         area.close()

@@ -126,6 +126,21 @@ def test_cut_off_at_each_operation(durability: str, step: int) -> None:
     assert cut_at > 80
 
 
+def test_an_area_is_closed_on_a_full_disk() -> None:
+    for call in range(1, 8):
+        files = disk(call)
+        area = opened(files)
+        kept = [save(area, number) for number in (1, 2, 3)]
+        area.release(2, 2)
+        files.fail_at, files.failure = files.calls + call, StorageFull
+        area.close()
+        assert not files.locks
+        files.fail_at = 0
+        again = opened(files.killed())
+        assert set(pending(again)) >= set(kept) - {2}
+        again.close()
+
+
 def test_a_full_disk_is_an_error_with_cures_of_an_area(tmp_path: Path) -> None:
     with pytest.raises(GmdAreaFull, match=r"another disk \(ipc_gmd_directory\).*gmd_delete") as failure, gmd_errors():
         with typed_errors(tmp_path, "write"):

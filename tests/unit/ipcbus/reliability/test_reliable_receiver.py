@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from random import Random
 
 import pytest
@@ -416,8 +417,8 @@ def test_a_question_is_answered_when_all_is_sent_that_was_published_then() -> No
     pair, found = joined(), []
     pair.there.ring_positions = lambda: (100, 200)
     question = pair.here.ask(0, anew=True)
-    for read, published in ((100, 200), (199, 300), (200, 400)):
-        pair.there.ring_positions = lambda read=read, published=published: (read, published)
+    for positions in ((100, 200), (199, 300), (200, 400)):
+        pair.there.ring_positions = functools.partial(tuple[int, int], positions)  # type: ignore[assignment]
         pair.exchange()
         found.append(question - pair.here.answers)
         pair.here.ask(0)
