@@ -463,6 +463,11 @@ class DeliveryController(Controller):
         """Whether each message below `expected` was delivered or reported lost, and none is in pieces."""
         return self.fast_path and not self._gaps
 
+    @property
+    def awaits_earlier(self) -> bool:
+        """Whether a message below `expected` is missing, or waits for one that is."""
+        return bool(self._gaps or self._order_map)
+
     def _finish_call(self) -> None:
         self._update_counts()
         raised, self._raised = self._raised, None

@@ -22,7 +22,6 @@ Everything else is damage.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import struct
 from collections.abc import Sequence
@@ -51,8 +50,11 @@ _GROWTH_MIN: Final = 1 << 22
 _RESERVE: Final = 1 << 14
 """Bytes that are kept on the disk for the next records: a full disk drains when messages are acknowledged.
 
-As many are kept for the spare file: what it replaces has them, and more, for the next spare file.
+The spare file has as many, beside room for the state: what it replaces has them, too, for the next spare file.
 """
+
+_BLOCK: Final = 1 << 12
+"""The room on the disk is asked for in multiples of this, which most file systems use."""
 
 Stream = tuple[str, int]
 State = tuple[int, Sequence[tuple[int, int]]]
@@ -79,7 +81,9 @@ class FileReceiverArea(AcknowledgementAppender):
         self._files, self._lock = files, lock
         self._file: File | None = None
         self._size_max = 0
-        self._has_spare = False
+        self._reserved = 0
+        """Where the room ends that the file has on the disk."""
+        self._spare_bytes = 0
         try:
             self.make_room()
         except GmdAreaFull:
@@ -89,7 +93,7 @@ class FileReceiverArea(AcknowledgementAppender):
                 file = files.open(folder / NAME, write=True)
                 file.truncate(good_end)
             self._size_max = good_end + _RESERVE
-            self._go_on(file, good_end)
+            self._go_on(file, good_end, good_end)
 
     @classmethod
     def open(
@@ -175,17 +179,15 @@ class FileReceiverArea(AcknowledgementAppender):
     def make_room(self) -> None:
         """See `AcknowledgementAppender`."""
         is_long = self._file is None or self.end > self._size_max
-        if self._file is not None and not is_long and self._go_on(self._file, self.end):
-            return
-        head = json.dumps({"format": _FORMAT, "boot": self._files.boot_id().hex()}).encode()
-        states = (pack_state(*stream, *state) for stream, state in self.states.items())
-        data = b"".join(map(records.frame, (head, *states)))
-        if not is_long and 2 * len(data) > self.end:
-            return  # the disk is full, and a shorter file would not be shorter for long
+        data = self._compact()
+        if self._file is not None and not is_long:
+            has_room = self._go_on(self._file, self.end, self._reserved, len(data))
+            if has_room or self._spare_bytes - len(data) < self._reserved - self.end + _RESERVE // 4:
+                return  # the spare file would not have more room
         path = self.folder / NAME
         with gmd_errors():
             try:
-                self._replace(path, data)
+                reserved = self._replace(path, data)
                 file = self._files.open(path, write=True)
             except StorageError as error:
                 if self._file is None:
@@ -193,48 +195,76 @@ class FileReceiverArea(AcknowledgementAppender):
                 if not isinstance(error, StorageFull) or not self._file.has_name():
                     self._fail(error)  # the file may be the old one or the new one
                 self._size_max = self.end + _RESERVE
-                self._go_on(self._file, self.end)
+                self._go_on(self._file, self.end, self._reserved, len(data))
                 return
         if self._file is not None:
             self._file.close()
         self._size_max = 2 * len(data) + _GROWTH_MIN
-        self._go_on(file, len(data))
+        self._go_on(file, len(data), reserved, len(data))
 
-    def _replace(self, path: Path, data: bytes) -> None:
-        """Replaces the file; by the spare one where the disk has no room for another one."""
+    def _compact(self) -> bytes:
+        """Returns the shortest file that says what is known."""
+        head = json.dumps({"format": _FORMAT, "boot": self._files.boot_id().hex()}).encode()
+        states = (pack_state(*stream, *state) for stream, state in self.states.items())
+        return b"".join(map(records.frame, (head, *states)))
+
+    def _replace(self, path: Path, data: bytes) -> int:
+        """Replaces the file; by the spare one where the disk has no room for another one.
+
+        Returns:
+            Where the room ends that the new file has on the disk.
+        """
         try:
             self._files.replace(path, data)
         except StorageFull as error:
             spare = self.folder / SPARE
-            self._has_spare = False
+            reserved, self._spare_bytes = self._spare_bytes or _RESERVE, 0  # an earlier process may have made it
             try:
                 with contextlib.closing(self._files.open(spare, write=True)) as file:
                     file.write_at(0, data)
                     if file.size() > len(data):  # of an earlier try that failed; to cut gives its room back
                         file.truncate(len(data))
                     file.sync()
-            except FileMissing:
+            except StorageError:
                 raise error from None
             self._files.rename(spare, path)
             self._files.sync_dir(self.folder)
+            return reserved
+        return len(data)
 
-    def _go_on(self, file: File, end: int) -> bool:
-        """Appends to a file from now on; returns whether there is room for that, and for a spare file."""
-        self._file = file
-        has_room = True
-        for reserve in (self._make_spare, functools.partial(file.allocate, end, _RESERVE)):
-            try:
-                reserve()
-            except StorageError:
-                has_room = False
-        self.begin_file(file.descriptor, end, min(end + _RESERVE // 2, self._size_max))
+    def _go_on(self, file: File, end: int, reserved: int, state_bytes: int = 0) -> bool:
+        """Appends to a file from now on; returns whether the disk has room for that, and for a spare file.
+
+        Args:
+            file: the file.
+            end: where its records end.
+            reserved: where the room ends that it has on the disk.
+            state_bytes: the length of `_compact`; the spare file has room for twice that, too.
+        """
+        size = -(-(_RESERVE + 2 * state_bytes) // _BLOCK) * _BLOCK
+        before, self._file = self._reserved, file
+        # Of what the file had that this one has replaced, there is as much, whatever others take meanwhile.
+        has_room = self._make_spare(size) or self._make_spare(before)
+        self._reserved = max(reserved, end + _RESERVE, size)
+        try:
+            file.allocate(0, self._reserved)
+        except StorageError as error:
+            self._reserved = reserved
+            has_room &= not isinstance(error, StorageFull)
+        # It is asked for more while half of the reserve is left.
+        self.begin_file(file.descriptor, end, min(self._reserved - _RESERVE // 2, self._size_max))
         return has_room
 
-    def _make_spare(self) -> None:
-        if not self._has_spare:
-            with contextlib.closing(self._files.open(self.folder / SPARE, write=True, create=True)) as file:
-                file.allocate(0, _RESERVE)
-            self._has_spare = True
+    def _make_spare(self, size: int) -> bool:
+        """Makes the spare file, of this size at least; returns False if the disk is full."""
+        if self._spare_bytes < size:
+            try:
+                with contextlib.closing(self._files.open(self.folder / SPARE, write=True, create=True)) as file:
+                    file.allocate(0, size)
+            except StorageError as error:
+                return not isinstance(error, StorageFull)
+            self._spare_bytes = size
+        return True
 
     def write_slowly(self, data: bytes) -> None:
         """See `AcknowledgementAppender`."""

@@ -127,6 +127,8 @@ class Client:
         place: the number of the next datagram to send to it, while it is behind the others; None while it is not.
         question: the nonce of its last CONNECT, the position in the ring up to which datagrams were published then, and
             the number behind all of these datagrams; -1 before the source has read them.
+        unsent: for a topic that it has asked about, the position in the ring up to which datagrams were published then,
+            and what was to be said of the topic, until the source has read all of them.
         admitted_ns: the time of the last ADMITTED; 0 after its answer.
         first_round_trip_ns: the time from ADMITTED to its answer; 0 before.
     """
@@ -153,6 +155,7 @@ class Client:
     path: Path | None = None
     place: int | None = None
     question: tuple[int, int, int] = (0, 0, 0)
+    unsent: dict[int, tuple[int, tuple[int, int, int]]] = field(default_factory=dict)
     admitted_ns: int = 0
     first_round_trip_ns: int = 0
     _pending_revision: int = -1

@@ -73,7 +73,7 @@ class ReliableReceiver(SessionReceiver):
         self._doubted: dict[int, bytes] = {}
         self._round_trip = RoundTrip()
         self._began_ns = now_ns
-        self._admitted = self._end_announced = False
+        self._admitted = self._end_announced = self._awaits_answer = self._asks_next = False
         # The CONNECT since the last answer: when the first was sent, and how many there were.
         self._asked_ns = self._asked = 0
         self._connect_ns = now_ns
@@ -92,19 +92,27 @@ class ReliableReceiver(SessionReceiver):
         Args:
             now_ns: the time.
             anew: whether this is another question; else it repeats the last one, and its answer may say less than what
-                is published by now.
+                is published by now. While a question is not answered, the next one waits.
 
         Returns:
             The number that `answers` has reached when that is answered. The source says with BEHIND that
             it has yet to send what was published when the question came; then the question has to be repeated.
         """
+        question = self.answers + 1
         if self.state in (State.JOINED, State.ENDING):
-            if anew:
-                self._nonce, self._asked = self._random.getrandbits(64), 0
+            if anew and self._awaits_answer:
+                self._asks_next, question = True, question + 1
+            elif anew:
+                self._begin_question()
             self.subscriptions.ask()
             self._send_connect(now_ns, self._settings.connect_interval)
             self._ack(now_ns)
-        return self.answers + 1
+        return question
+
+    def _begin_question(self) -> None:
+        """Begins a question with a nonce of its own: answers to earlier ones do not count."""
+        self._nonce, self._asked = self._random.getrandbits(64), 0
+        self._awaits_answer, self._asks_next = True, False
 
     def ready(self, now_ns: int) -> list[tuple[bytes, int]]:
         """Returns datagrams to deliver, besides those of `receive`, while the receiver catches up."""
@@ -409,12 +417,21 @@ class ReliableReceiver(SessionReceiver):
             return
         self.is_filtered = bool(found.flags & udp_packets.FILTERS)
         self._admit(found, now_ns)
-        self.answers += not found.flags & udp_packets.BEHIND
+        if not found.flags & udp_packets.BEHIND:
+            self._note_answer(now_ns)
         # An end that was announced to the group only may be forged.
         self._admitted, self._end_announced = True, bool(found.flags & udp_packets.FINAL)
         self._step(Cause.ADMITTED, now_ns)
         if self._end_announced:
             self._step(Cause.FINAL, now_ns)
+
+    def _note_answer(self, now_ns: int) -> None:
+        """Takes note that the last question is answered; asks the next one."""
+        self.answers += 1
+        self._awaits_answer = False
+        if self._asks_next and self.state is not State.PROVING:
+            self._begin_question()
+            self._send_connect(now_ns, self._settings.connect_interval)
 
     def _admit(self, found: udp_packets.SessionMessage, now_ns: int) -> None:
         """Takes how far the source has sent, from a packet that proves its source."""

@@ -335,9 +335,7 @@ class ReliableSender(SessionSender):
             self._send_waiting(now_ns)
 
     def _ack(self, found: udp_packets.Ack, client: Client, now_ns: int) -> None:
-        listed = self._take_ack(found, client, self.lead)
-        read, published = self.ring_positions()  # after the numbers of the topics: what they count has been published
-        self._put_topics(client, self._send_state.read_lead if read == published else udp_packets.NO_TOPIC, listed)
+        self._answer_about_topics(client, self._take_ack(found, client, self.lead))
         before = client.next, client.limit
         credit, paths = self._send_state.credit, self._send_state.paths
         may_send = paths is not None and paths.answered(client, found.lead, now_ns)
@@ -351,6 +349,21 @@ class ReliableSender(SessionSender):
             self._send_state.drop_received()
         if client.evicted:  # an earlier one may be lost
             self._put_session_message(client, 0)
+
+    def _answer_about_topics(self, client: Client, listed: list[tuple[int, int, int]]) -> None:
+        """Answers what a client asks about topics; again when the datagrams that wait now have numbers."""
+        read, published = self.ring_positions()  # after the numbers of the topics: what they count has been published
+        read_lead = self._send_state.read_lead
+        late = [each for until, each in client.unsent.values() if until <= read]
+        client.unsent = {topic: each for topic, each in client.unsent.items() if each[0] > read}
+        self._put_topics(client, read_lead, late)
+        if read == published:
+            self._put_topics(client, read_lead, listed)
+            return
+        self._put_topics(client, udp_packets.NO_TOPIC, listed)
+        for each in listed:
+            if each[2] <= udp_packets.NUMBER_MAX:
+                client.unsent.setdefault(each[0], (published, each))
 
     def _is_behind_question(self, client: Client, nonce: int) -> bool:
         """Returns whether a client has yet to get datagrams that were published when it first asked with a nonce."""

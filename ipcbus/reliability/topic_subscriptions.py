@@ -67,7 +67,8 @@ class TopicSubscriptions:
                     self.said[topic] = max(self.said.get(topic, 0), published)
                     if found.lead <= NUMBER_MAX:
                         # An earlier answer stays: else a receiver that is always a little behind would use none.
-                        self._awaited.setdefault(topic, (found.lead, published))
+                        place = found.lead, published
+                        self._awaited[topic] = min(self._awaited.get(topic, place), place)
         self.reached(0)
 
     def published_below(self, topic: int, lead: Callable[[], int]) -> int:

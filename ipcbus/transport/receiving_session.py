@@ -216,9 +216,12 @@ class ReceivingSession:
         )
 
     def has_all(self, published: Mapping[int, int]) -> bool:
-        """Returns whether each message below the given numbers is delivered or lost, and none is in pieces."""
+        """Returns whether each message below the given numbers has come or is lost; the last one may be in pieces.
+
+        The rest of a message in pieces may come another way: a source may wait for that, as the message is long.
+        """
         known = (each for each in self.topics() if each.topic_number in published and each.started)
-        return all(each.settled and each.expected >= published[each.topic_number] for each in known)
+        return all(not each.awaits_earlier and each.expected >= published[each.topic_number] for each in known)
 
     def stop_topic(self, number: int, *, drain: bool) -> None:
         """Stops receiving a topic: at once, or after all that is published now."""
@@ -345,8 +348,12 @@ class ReceivingSession:
     # ------------------------------------------------------------------ after an eviction, or a silence
 
     def is_silent(self, now_ns: int) -> bool:
-        """Returns whether the owner has shown no sign of life for the activity timeout."""
-        return self.activity_timeout.too_long(self.datagram_source.life_signs(), now_ns)
+        """Returns whether the owner of a ring has shown no sign of life for the activity timeout.
+
+        What receives over the network, also instead of a ring, notices that itself, and ends.
+        """
+        is_ring = self.datagram_source.counts_messages
+        return is_ring and self.activity_timeout.too_long(self.datagram_source.life_signs(), now_ns)
 
     def shows_life(self) -> bool:
         """Returns whether there is a sign of life that `is_silent` has not seen; also after the session was left."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
+import ipcbus
 from ipcbus import stats
 from ipcbus.transport.udp.datagram_socket import DatagramSocket
 from ipcbus.transport.udp.udp_sender import UdpSender
@@ -250,3 +252,83 @@ def test_nothing_is_sent_while_nobody_receives_over_udp(
     assert (way.active, way.reliable_sender.lead, way.reliable_sender.counts.sms_sent, sent) == (False, 0, 0, [])
     bus.close()
     assert sent == []
+
+
+@pytest.mark.parametrize("way", ["lbtru", "lbttcp"])
+def test_a_message_longer_than_the_window_does_not_hold_up_the_way_back(domain: str, way: str) -> None:
+    """The source waits in the middle of the message for the slot that is being joined."""
+    ring = {"transport_lbtipc_maximum_receivers_per_transport": 1, "transport_lbtipc_transmission_window_size": 262_144}
+    books = [Books(), Books()]
+    with contextlib.ExitStack() as stack:
+        sending, *receiving = (stack.enter_context(ipcbus.Context(domain=domain)) for _ in range(3))
+        crew = [context.receiver("t", each.enter) for context, each in zip(receiving, books, strict=True)]
+        source = sending.source("t", transport="lbtipc", udp_fallback=way, **ring)
+        source.wait_for_receivers(2, GIVE_UP_S)
+        for each in crew:
+            each.wait_for_sources(1, GIVE_UP_S)
+        goes_on, sent = True, 0
+
+        def send() -> None:
+            nonlocal sent
+            while goes_on:
+                source.send(body(source.sequence_number + 1, 300_000), flush=True)
+                sent += 1
+
+        sender = threading.Thread(target=send, name="sender")
+        sender.start()
+        first = next(place for place, each in enumerate(crew) if each.sessions[0].layer == "ring")
+        other = crew[1 - first]
+        receiving[first].close()
+        deadline = time.monotonic() + GIVE_UP_S
+        while other.sessions[0].layer != "ring" or sent < 200:
+            assert time.monotonic() < deadline, f"after {sent} messages: {other.sessions}"
+            time.sleep(0.01)
+        goes_on = False
+        sender.join(GIVE_UP_S)
+        assert not sender.is_alive()
+        last = source.sequence_number
+        source.close()
+        (ledger,) = waited_for(books[1 - first], last + 1).ledgers.values()
+        balanced(ledger, last + 1)
+        assert ledger.lost == 0
+
+
+def waited_for(books: Books, count: int) -> Books:
+    """The books when so many messages are in them, as delivered or lost."""
+    deadline = time.monotonic() + GIVE_UP_S
+    while books.accounted < count:
+        assert time.monotonic() < deadline, str(books.ledgers)
+        time.sleep(0.01)
+    return books
+
+
+@pytest.mark.parametrize("way", ["lbtru", "lbttcp"])
+def test_a_silence_of_the_source_does_not_end_what_comes_over_the_fallback(domain: str, peers: Peers, way: str) -> None:
+    sender = peers.start()
+    one = {"transport_lbtipc_maximum_receivers_per_transport": 1, "transport_lbtipc_sm_interval": 100}
+    sender.do("source", topic="t", udp_fallback=way, **one)
+    books = [Books(), Books()]
+    impatient = {
+        "source": {"transport_lbtipc_sm_interval": 100},
+        "receiver": {"transport_lbtipc_activity_timeout": 1000},
+    }
+    with contextlib.ExitStack() as stack:
+        for number, each in enumerate(books, 1):
+            context = stack.enter_context(ipcbus.Context(impatient, domain=domain))
+            context.receiver("t", each.enter)
+            sender.do("joined", topic="t", receivers=number)
+        waited = sender.do("send", topic="t", count=100)
+        for each in books:
+            waited_for(each, waited)
+        sender.pause()
+        deadline = time.monotonic() + GIVE_UP_S
+        while not books[0].ended:  # the one on the ring finds the source silent
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        threading.Event().wait(1)  # what is under test is that time, in which the other one looks, too
+        sender.resume()
+        sender.do("joined", topic="t", receivers=2)
+        sent = sender.do("send", topic="t", count=100)
+        (ledger,) = waited_for(books[1], sent).ledgers.values()
+        balanced(ledger, sent)
+        assert (ledger.lost, ledger.ended) == (0, 0)

@@ -11,9 +11,10 @@ from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdAreaLocked, GmdError, 
 from ipcbus.gmd import acknowledgement_file
 from ipcbus.gmd.acknowledgement_file import NAME, FileReceiverArea
 from ipcbus.gmd.area_identity import AreaIdentity
+from ipcbus.gmd.journal_segments import SPARE
 from ipcbus.gmd.receiver_area import MemoryReceiverArea
 from ipcbus.storage.files import Disk
-from tests.kit.disks import CutOff, FaultyDisk
+from tests.kit.disks import CutOff, FaultyDisk, FaultyFile
 from tests.kit.gmd_areas import FOLDER as SENDER
 from tests.kit.gmd_areas import disk
 
@@ -191,13 +192,16 @@ def test_every_call_may_fail(failure: type[StorageError], monkeypatch: pytest.Mo
         area.close()
 
 
-def test_a_full_disk_takes_acknowledgements_without_end() -> None:
+@pytest.mark.parametrize("streams", [1, 120, 150, 400, 1000])
+def test_a_full_disk_takes_acknowledgements_without_end(streams: int) -> None:
     """What becomes free is taken by others at once, as by the sender whose messages are acknowledged."""
     files = disk()
     area = opened(files)
+    for number in range(8 * streams):
+        area.record("gateway", number % streams, 1, [])
     files.room = files.used()
     for number in range(1, 3000):
-        area.record("gateway", 7, number, [])
+        area.record("gateway", number % streams, number, [])
         files.room = min(files.room, files.used())
         if number % 1000 == 0:  # also of another process
             area.close()
@@ -206,7 +210,57 @@ def test_a_full_disk_takes_acknowledgements_without_end() -> None:
             area = opened(files)
     area.close()
     area = opened(files.killed())
-    assert area.known("gateway", 7) == (2999, [])
+    assert [area.known("gateway", number % streams).floor for number in range(2900, 3000)] == (
+        list(range(2900, 3000)) if streams >= 100 else [2999] * 100
+    )
+    area.close()
+
+
+def test_a_spare_file_that_cannot_be_opened_is_as_none() -> None:
+    files = disk()
+    area = opened(files)
+    opens = files.open
+
+    def refuse(path: Path, **how: bool) -> FaultyFile:
+        if path.name == SPARE:
+            raise StorageError(f"{path}: it is not a regular file")
+        return opens(path, **how)
+
+    files.open = refuse  # type: ignore[method-assign]
+    files.room = files.used()
+    with pytest.raises(GmdAreaFull):
+        for number in range(1, 3000):
+            area.record("gateway", 7, number, [])
+    assert area.refusal is None
+    files.room += 1 << 20
+    area.record("gateway", 7, 9999, [])
+    area.close()
+    assert opened(files.killed()).known("gateway", 7).floor == 9999
+
+
+def test_a_spare_file_that_cannot_be_made_does_not_have_the_file_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, replaced = disk(), 0
+    area = opened(files)
+    real = FaultyDisk.replace
+
+    def count(files: FaultyDisk, path: Path, data: bytes, *, sync: bool = True) -> None:
+        nonlocal replaced
+        replaced += 1
+        real(files, path, data, sync=sync)
+
+    opens = files.open
+
+    def refuse(path: Path, **how: bool) -> FaultyFile:
+        if path.name == SPARE:
+            raise StorageError(f"{path}: it is a directory")
+        return opens(path, **how)
+
+    monkeypatch.setattr(FaultyDisk, "replace", count)
+    area._spare_bytes = 0
+    files.open = refuse  # type: ignore[method-assign]
+    for number in range(1, 3000):
+        area.record("gateway", 7, number, [])
+    assert replaced == 0
     area.close()
 
 

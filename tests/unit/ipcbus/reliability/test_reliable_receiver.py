@@ -428,6 +428,36 @@ def test_a_question_is_answered_when_all_is_sent_that_was_published_then() -> No
     assert pair.here.answers == question  # the answers to the earlier ones do not count
 
 
+def test_questions_follow_one_another_and_each_is_answered() -> None:
+    """One that replaced another before its answer would never be answered where the source is always behind."""
+    pair, behind = joined(), 0
+    questions, ended = [], []
+    for number in range(20):
+        pair.there.ring_positions = functools.partial(tuple[int, int], (100 * number, 100 * number + 250))  # type: ignore[assignment]
+        questions.append(pair.here.ask(0, anew=True))
+        pair.exchange()
+        ended.append(pair.here.answers)
+        behind = max(behind, sum(question > pair.here.answers for question in questions))
+    assert questions == sorted(questions)
+    assert behind <= 8
+    assert ended[-1] >= 4
+
+
+def test_what_waits_in_the_ring_is_told_when_it_has_numbers() -> None:
+    pair = Pair(source(), receiver())
+    pair.there._topic_numbers = lambda topic: (2, 2) if topic == 3 else None
+    pair.exchange()
+    pair.here.topics([3], 0)
+    pair.there.ring_positions = lambda: (100, 200)
+    pair.exchange()
+    subscriptions, found = pair.here.subscriptions, []
+    for positions, now_ns in (((150, 900), 1), ((200, 950), 2)):
+        pair.there.ring_positions = functools.partial(tuple[int, int], positions)  # type: ignore[assignment]
+        pair.exchange(now_ns * SECOND)  # an ACK, which asks for nothing
+        found.append(subscriptions.published_below(3, lambda: pair.there.lead))
+    assert (found, subscriptions.said) == ([0, 2], {3: 2})
+
+
 @pytest.mark.parametrize("multicast", [False, True])
 def test_datagrams_that_wait_for_the_data_rate_are_still_to_come(multicast: bool) -> None:
     limits = SendSettings(data_rate=80_000, retransmit_rate=0, rate_interval=SECOND)

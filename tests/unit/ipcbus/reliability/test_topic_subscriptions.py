@@ -99,3 +99,12 @@ def test_a_new_list_forgets_what_is_awaited_for_other_topics() -> None:
     subscriptions.subscribe([2], 0)
     subscriptions.reached(100)
     assert (subscriptions.published, subscriptions.said) == ({2: 23}, {2: 23})
+
+
+def test_an_answer_that_names_an_earlier_datagram_counts_first() -> None:
+    """Else a wrong number of a peer would be waited for until the end."""
+    subscriptions = TopicSubscriptions(0)
+    subscriptions.subscribe([1], 0)
+    subscriptions.answered(answer((1, 0, 9), lead=1 << 61))
+    subscriptions.answered(answer((1, 0, 20), lead=5))
+    assert subscriptions.published_below(1, lambda: 5) == 20
