@@ -352,11 +352,14 @@ class ReliableSender(SessionSender):
 
     def _answer_about_topics(self, client: Client, listed: list[tuple[int, int, int]]) -> None:
         """Answers what a client asks about topics; again when the datagrams that wait now have numbers."""
+        if not (listed or client.unsent):
+            return
         read, published = self.ring_positions()  # after the numbers of the topics: what they count has been published
         read_lead = self._send_state.read_lead
-        late = [each for until, each in client.unsent.values() if until <= read]
-        client.unsent = {topic: each for topic, each in client.unsent.items() if each[0] > read}
-        self._put_topics(client, read_lead, late)
+        # What an earlier stay at this address has asked is not for this one.
+        asked = [place for place in client.unsent.values() if client.starts.get(place[1][0]) == place[1][1]]
+        client.unsent = {each[0]: (until, each) for until, each in asked if until > read}
+        self._put_topics(client, read_lead, [each for until, each in asked if until <= read])
         if read == published:
             self._put_topics(client, read_lead, listed)
             return

@@ -474,6 +474,24 @@ def test_datagrams_that_wait_for_the_data_rate_are_still_to_come(multicast: bool
     assert [*found, pair.here.answers == question] == [(1, False), (2, False), True]
 
 
+def test_a_later_stay_at_the_same_address_does_not_get_the_answer_of_an_earlier_one() -> None:
+    there, numbers = source(), [5]
+    there._topic_numbers = lambda topic: (numbers[0], numbers[0]) if topic == 3 else None
+    there.ring_positions = lambda: (100, 200)
+    starts = []
+    for context_id in (11, 12):  # a process that was killed, and another one that gets its address
+        here = ReliableReceiver(
+            SESSION, AT, ReceiverSettings(), Random(context_id), 0, (context_id, 22, ""), False, None
+        )
+        pair = Pair(there, here)
+        here.topics([3], 0)
+        pair.exchange()
+        starts.append(here.subscriptions.starts)
+        numbers[0] += 100
+        there.ring_positions = lambda: (200, 300)
+    assert starts == [{3: 5}, {3: 105}]
+
+
 def test_leaves() -> None:
     pair = joined()
     pair.here.leave(1)
