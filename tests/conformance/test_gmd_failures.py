@@ -249,11 +249,14 @@ def test_a_deleted_message_that_waits_unread_does_not_reach_the_next_receiver_of
     expected(bus, failing.source, "receiver")
     for _ in range(5):  # they wait in the ring: nobody reads it yet
         failing.source.send(body(failing.source.gmd_sequence_number + 1), flush=True)
+    before = first.context._receiving_sessions.sessions()
     first.receiver.close()
     assert failing.source.gmd_delete(3)
     named = Named(bus, context=first.context)
+    goes_on = first.context._receiving_sessions.sessions() == before  # a busy machine may leave time to leave it
     named.until(4)
     acknowledged(bus, failing.source)
     assert named.ledger.numbers == [1, 2, 4, 5]
-    lost = int(not bus.kind.over_udp)  # the next receiver joins the ring where the deleted message still is
+    # Then the next receiver joins the ring where the deleted message still is.
+    lost = int(goes_on and not bus.kind.over_udp)
     assert (first.ledger.numbers, named.ledger.lost, named.ledger.deleted) == ([], lost, [])
