@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipcbus.wire.udp_packets import NUMBER_MAX
 
@@ -37,10 +37,10 @@ class TopicSubscriptions:
     def subscribe(self, numbers: Iterable[int], now_ns: int) -> None:
         """Replaces the list of topics."""
         self.numbers = tuple(numbers)
-        self.starts = {topic: start for topic, start in self.starts.items() if topic in self.numbers}
-        self.published = {topic: number for topic, number in self.published.items() if topic in self.numbers}
-        self.said = {topic: number for topic, number in self.said.items() if topic in self.numbers}
-        self._awaited = {topic: place for topic, place in self._awaited.items() if topic in self.numbers}
+        known: tuple[dict[int, Any], ...] = (self.starts, self.published, self.said, self._awaited)
+        for by_topic in known:
+            for topic in by_topic.keys() - set(self.numbers):
+                del by_topic[topic]
         self.revision = max(self.revision + 1, now_ns)
 
     def ask(self) -> None:

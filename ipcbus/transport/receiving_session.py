@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -180,7 +179,8 @@ class ReceivingSession:
             controller.go_on(left_off.controller)
         begins = None
         if controller is not None:
-            begins, controller.precedes = controller.set_floor, functools.partial(self.datagram_source.precedes, number)
+            begins = controller.set_floor
+            controller.precedes = lambda sequence: self.datagram_source.precedes(number, sequence)
         if not known and not self.datagram_source.join_topic(number, begins):
             # The registry that was read is old: another topic has this line now, which no receiver here wants.
             self.stop_topic(number, drain=False)
@@ -438,7 +438,6 @@ class ReceivingSession:
             controller.rules = dataclasses.replace(
                 controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
             )
-            controller.precedes = functools.partial(datagram_source.precedes, controller.topic_number)
             datagram_source.join_topic(controller.topic_number)
         self.demux.switch_ring(datagram_source.reader, datagram_source)
         self.demux.count_lost(0)  # the slot there shows the earlier losses

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from tests.conformance.test_otr_evicted import Evicting, Stopping
 from tests.kit.bus import GIVE_UP_S, LBTRM, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.network import isolated_or_skip
 from tests.kit.payload import balanced, body
+from tests.kit.waiting import repeated
 from tests.system.test_udp_recovery import lost_with_a_small_window
 
 if TYPE_CHECKING:
@@ -57,22 +57,14 @@ def bus(domain: str, kind: Kind, percent: int, monkeypatch: pytest.MonkeyPatch) 
 @contextlib.contextmanager
 def sending(source: Source) -> Iterator[None]:
     """A thread sends all the time inside."""
-    over = threading.Event()
 
-    def run() -> None:
-        while not over.is_set():
-            for _ in range(20):
-                source.send(body(source.sequence_number + 1))
-            source.flush()
-            over.wait(0.01)
+    def send() -> None:
+        for _ in range(20):
+            source.send(body(source.sequence_number + 1))
+        source.flush()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with repeated(send, 0.01):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def reached(readers: list[Reader], number: int) -> bool:

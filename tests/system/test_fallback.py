@@ -23,6 +23,7 @@ from tests.kit.bus import GIVE_UP_S, MODES, RINGS, Bus, Kind
 from tests.kit.look import ROOT, objects, rings
 from tests.kit.payload import Books, balanced, body
 from tests.kit.peers import settled
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from typing import Any
@@ -279,10 +280,7 @@ def test_a_message_longer_than_the_window_does_not_hold_up_the_way_back(domain: 
         first = next(place for place, each in enumerate(crew) if each.sessions[0].layer == "ring")
         other = crew[1 - first]
         receiving[first].close()
-        deadline = time.monotonic() + GIVE_UP_S
-        while other.sessions[0].layer != "ring" or sent < 200:
-            assert time.monotonic() < deadline, f"after {sent} messages: {other.sessions}"
-            time.sleep(0.01)
+        until(lambda: other.sessions[0].layer == "ring" and sent >= 200, "the way back, and messages after it")
         goes_on = False
         sender.join(GIVE_UP_S)
         assert not sender.is_alive()
@@ -295,10 +293,7 @@ def test_a_message_longer_than_the_window_does_not_hold_up_the_way_back(domain: 
 
 def waited_for(books: Books, count: int) -> Books:
     """The books when so many messages are in them, as delivered or lost."""
-    deadline = time.monotonic() + GIVE_UP_S
-    while books.accounted < count:
-        assert time.monotonic() < deadline, str(books.ledgers)
-        time.sleep(0.01)
+    until(lambda: books.accounted >= count, f"{count} messages")
     return books
 
 
@@ -321,10 +316,7 @@ def test_a_silence_of_the_source_does_not_end_what_comes_over_the_fallback(domai
         for each in books:
             waited_for(each, waited)
         sender.pause()
-        deadline = time.monotonic() + GIVE_UP_S
-        while not books[0].ended:  # the one on the ring finds the source silent
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: books[0].ended, "the end for the receiver on the ring, which finds the source silent")
         threading.Event().wait(1)  # what is under test is that time, in which the other one looks, too
         sender.resume()
         sender.do("joined", topic="t", receivers=2)

@@ -423,8 +423,8 @@ class UdpReceiver:
 
     def precedes(self, number: int, sequence: int) -> bool:
         """As in `DatagramSource`: what has come before the topic was joined may still wait in the ring."""
-        start = self._receiver.subscriptions.starts.get(number)
-        return self._receiver.is_filtered and (number in self._awaiting_start or (start or 0) > sequence)
+        is_early = number in self._awaiting_start or (self.floor(number) or 0) > sequence
+        return self._receiver.is_filtered and is_early
 
     def receives(self, number: int) -> bool:
         """As in `DatagramSource`."""

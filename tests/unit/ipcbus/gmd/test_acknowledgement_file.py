@@ -19,6 +19,7 @@ from tests.kit.gmd_areas import FOLDER as SENDER
 from tests.kit.gmd_areas import disk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ipcbus.storage.files import Files
@@ -145,27 +146,30 @@ def test_a_missing_file_is_damage() -> None:
     opened(files, repair=True).close()
 
 
+def survives_a_cut(files: FaultyDisk, begin: Callable[[], FileReceiverArea], count: int, *, power: bool) -> None:
+    """Records until the disk is cut off; each record, or after a power loss each one that was synced, is there then."""
+    recorded = synced = 0
+    with contextlib.suppress(CutOff):
+        area = begin()
+        for number in range(1, count):
+            area.record("gateway", 7, number, [])
+            recorded = number
+            if number % 5 == 0:
+                area.sync()
+                synced = number
+    area = opened(files.lost_power() if power else files.killed())
+    floor = area.known("gateway", 7).floor
+    assert (synced if power else recorded) <= floor <= recorded + 1
+    area.close()
+
+
 @pytest.mark.parametrize("power", [False, True])
 def test_what_was_recorded_survives_a_cut_at_any_operation(power: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acknowledgement_file, "_GROWTH_MIN", 100)
     for cut_at in range(1, 80):
         files = disk(cut_at)
         files.cut_at = cut_at
-        recorded = synced = 0
-        try:
-            area = opened(files)
-            for number in range(1, 40):
-                area.record("gateway", 7, number, [])
-                recorded = number
-                if number % 5 == 0:
-                    area.sync()
-                    synced = number
-        except CutOff:
-            pass
-        area = opened(files.lost_power() if power else files.killed())
-        floor = area.known("gateway", 7).floor
-        assert (synced if power else recorded) <= floor <= recorded + 1
-        area.close()
+        survives_a_cut(files, lambda files=files: opened(files), 40, power=power)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("failure", [StorageError, StorageFull])
@@ -273,15 +277,4 @@ def test_on_a_full_disk_what_was_recorded_survives_a_cut_at_any_operation(
         files = disk(cut_at)
         area = opened(files)
         files.cut_at, files.room = files.operations + cut_at, files.used()
-        recorded = synced = 0
-        with contextlib.suppress(CutOff):
-            for number in range(1, 80):
-                area.record("gateway", 7, number, [])
-                recorded = number
-                if number % 5 == 0:
-                    area.sync()
-                    synced = number
-        area = opened(files.lost_power() if power else files.killed())
-        floor = area.known("gateway", 7).floor
-        assert (synced if power else recorded) <= floor <= recorded + 1
-        area.close()
+        survives_a_cut(files, lambda area=area: area, 80, power=power)  # type: ignore[misc]
