@@ -105,6 +105,9 @@ class BatchWriter:
                 and its `acquire` block ends with ClosedError. One of the calling thread is cancelled at once.
         """
 
+    def is_shut(self) -> bool:
+        """Returns whether sends wait or are refused: a thread writes in place, the session is closed, or the like."""
+
     def close(self) -> None:
         """Refuses sends from now on; call `flush` before it."""
 

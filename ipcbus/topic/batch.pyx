@@ -86,7 +86,7 @@ cdef class BatchWriter:
                     f"topic {topic!r}: this thread is inside an acquire() block on the same session; leave the "
                     "block before the next send, or send from a source with another transport_*_id"
                 )
-            self.policy.wait_for_release(block)
+            self.policy.wait_for_release(block, self.is_shut)
         return 0
 
     @cython.final
@@ -299,9 +299,12 @@ cdef class BatchWriter:
                 self.end_reservation(True)
                 self.policy.released()
                 break
-            self.policy.wait_for_release(True)
+            self.policy.wait_for_release(True, self.is_shut)
         self.publish_open()
         return 0
+
+    def is_shut(self):
+        return self.gate != 0
 
     def close(self):
         with cython.critical_section(self):

@@ -25,7 +25,7 @@ cdef int begin_guaranteed(TopicSource source, bint block) except -1:
                 raise send_errors.sends_already(source.topic)
             source.gmd_waiters += 1
             try:
-                batch.policy.wait_for_release(block)
+                batch.policy.wait_for_release(block, source._is_guaranteeing)
             finally:
                 source.gmd_waiters -= 1
         source.guaranteed_is_put = False

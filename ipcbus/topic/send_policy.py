@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus.topic.topic_source import TopicSource
 
 
@@ -25,8 +27,13 @@ class SendPolicy(Protocol):
             Whether no other thread may send until the message is complete: it must not wait, and there is room now.
         """
 
-    def wait_for_release(self, block: bool) -> None:
-        """Waits while another thread writes in place or sends a fragmented message; may return early, or raises."""
+    def wait_for_release(self, block: bool, is_shut: Callable[[], bool]) -> None:
+        """Waits while another thread writes in place or sends a fragmented message; may return early, or raises.
+
+        Args:
+            block: whether the send may wait.
+            is_shut: returns whether there still is something to wait for.
+        """
 
     def released(self) -> None:
         """Wakes threads that wait in `wait_for_release`: a reservation or a fragmented message ended."""

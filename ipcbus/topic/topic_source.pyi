@@ -160,9 +160,8 @@ class TopicSource:
             timeout_ns: the timeout of messages that give none, in ns; 0 for none.
         """
 
-    @property
-    def _guaranteeing(self) -> bool:
-        """Whether a thread sends a guaranteed message now."""
+    def _is_guaranteeing(self) -> bool:
+        """Returns whether a thread sends a guaranteed message now."""
 
     def _retain(self, retention: Retention | None) -> None:
         """Retains each message from now on there; with None it retains none."""
@@ -172,6 +171,9 @@ class TopicSource:
 
     def _hold(self, holds: bool) -> None:
         """Makes sends wait, or lets them go on."""
+
+    def _is_shut(self) -> bool:
+        """Returns whether sends wait, for members of a share or for a thread that sends fragments, or are refused."""
 
     def _closed_error(self) -> ClosedError:
         """Returns the error that a use of the closed source raises."""

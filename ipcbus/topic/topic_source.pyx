@@ -134,7 +134,7 @@ cdef class TopicSource:
         if self.gate & SOURCE_CLOSED:
             raise self._closed_error()
         if self.gate:
-            self.batch.policy.wait_for_release(block)
+            self.batch.policy.wait_for_release(block, self._is_shut)
         return 0
 
     @cython.final
@@ -488,8 +488,7 @@ cdef class TopicSource:
     def _guarantee(self, MessageSaver saver, int mode, int64_t timeout_ns):
         self.saver, self.gmd_mode, self.gmd_timeout_ns = saver, mode, timeout_ns
 
-    @property
-    def _guaranteeing(self):
+    def _is_guaranteeing(self):
         return self.guaranteeing_thread != 0
 
     def _retain(self, Retention retention):
@@ -509,6 +508,9 @@ cdef class TopicSource:
     def _hold(self, bint holds):
         with cython.critical_section(self.batch):
             self.gate = self.gate | SOURCE_HELD if holds else self.gate & ~SOURCE_HELD
+
+    def _is_shut(self):
+        return self.gate != 0
 
     def _closed_error(self):
         return send_errors.closed(self.topic)

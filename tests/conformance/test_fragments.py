@@ -11,7 +11,7 @@ import pytest
 import ipcbus
 from ipcbus import FragmentInfo, MessageType
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
-from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, LBTTCP
 from tests.kit.forms import CallbackTaker, ReceiveTaker
 from tests.kit.look import published
 
@@ -224,6 +224,33 @@ def test_threads_that_send_large_messages_on_one_source_do_not_mix_them(bus: Bus
         assert MessageType.UNRECOVERABLE_LOSS not in taker.kinds
     for thread in threads:
         thread.join()
+
+
+@waiting
+@embedded
+def test_a_thread_sleeps_while_another_one_sends_fragments_on_its_source(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = bus.source(**bus.kind.small())
+    receiver = bus.receiver(receive_queue_maximum=1)
+    bus.joined(source)
+    sent, sleeps = random_bytes(4 * bus.kind.window), threading.Event()
+    free = source._session.policy._free  # type: ignore[attr-defined]
+    wait = free.wait
+
+    def slept(seconds: float) -> bool:
+        sleeps.set()
+        return bool(wait(seconds))
+
+    monkeypatch.setattr(free, "wait", slept)
+    fragments = in_thread(lambda: source.send(sent, flush=True))
+    bus.until(source._is_shut, "the fragments have begun")
+    behind = in_thread(lambda: source.send(b"behind", flush=True))
+    asleep = sleeps.wait(GIVE_UP_S)
+    assert [pull(receiver).data for _ in range(3)][1:] == [sent, b"behind"]
+    fragments.join()
+    behind.join()
+    assert asleep
 
 
 @waiting

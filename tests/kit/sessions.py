@@ -33,7 +33,7 @@ class Quiet:
     def begin_fragments(self, need: int, block: bool, source: TopicSource) -> bool:
         return False
 
-    def wait_for_release(self, block: bool) -> None:
+    def wait_for_release(self, block: bool, is_shut: object) -> None:
         raise AssertionError("reserved")
 
     def released(self) -> None: ...

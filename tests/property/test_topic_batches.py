@@ -29,7 +29,7 @@ class Calm:
     def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         raise AssertionError("full")
 
-    def wait_for_release(self, block: bool) -> None:
+    def wait_for_release(self, block: bool, is_shut: object) -> None:
         raise AssertionError("reserved")
 
     def released(self) -> None: ...

@@ -13,6 +13,8 @@ from ipcbus.wire.wire_layout import TRANSPORT_LBTIPC
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER, RECORD_TRAILER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus.runtime.sending.sending_sessions import SendingSessions
     from ipcbus.topic.topic_source import TopicSource
     from ipcbus.transport.sending_session import SendingSession
@@ -138,7 +140,7 @@ class Backpressure:
             )
         return bool(undriven)
 
-    def wait_for_release(self, block: bool) -> None:
+    def wait_for_release(self, block: bool, is_shut: Callable[[], bool]) -> None:
         """Waits until another thread has left its `acquire` block, or has sent the last fragment of its message.
 
         Or until the members of a share have caught up.
@@ -157,7 +159,7 @@ class Backpressure:
             self._waiting += 1
             try:
                 # Looked at again: what has been released since its look would not wake it.
-                if self._session.held or self._session.batch.gate:
+                if is_shut():
                     self._free.wait((DRIVEN_WAIT_NS if driven else WAIT_NS) / 1e9)
             finally:
                 self._waiting -= 1

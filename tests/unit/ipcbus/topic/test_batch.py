@@ -42,7 +42,7 @@ class Answers:
         self.when_full.pop(0)()
         return True
 
-    def wait_for_release(self, block: bool) -> None:
+    def wait_for_release(self, block: bool, is_shut: object) -> None:
         """Nobody waits in these tests."""
         raise ipcbus.WouldBlock("reserved")
 

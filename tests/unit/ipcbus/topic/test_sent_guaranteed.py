@@ -21,12 +21,13 @@ from ipcbus.wire.wire_layout import (
     FLAG_REQUEST,
     FLAG_START_BATCH,
 )
+from tests.kit.bus import GIVE_UP_S
 from tests.kit.datagrams import Item
 from tests.rings import channels
 from tests.unit.ipcbus.topic.test_batch import LONGEST, Stand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 BLOCK = pack({"key": b"k"})
 
@@ -42,12 +43,14 @@ class Area(MessageSaver):
         self.terms: list[tuple[int, int]] = []
         self.after = 0
         self.full = False
+        self.meanwhile: Callable[[], object] = lambda: None
         self.places: dict[int, int] = {}
         self.corrected: set[int] = set()
 
     def _save(self, mode: int, place: int, send_time_ns: int, block: bytes, data: bytes) -> int:
         if self.full:
             raise ipcbus.GmdAreaFull("as in the test")
+        self.meanwhile()
         number, self.next = self.next, self.next + 1
         self.saved[number] = mode, self.terms[-1][1], block, data
         self.places[number] = place
@@ -195,12 +198,40 @@ def test_a_full_area_lets_nothing_through(stand: Stand, area: Area, form: str) -
 
     with pytest.raises(ipcbus.GmdAreaFull):
         send()
-    assert (stand.one.sequence_number, stand.one._guaranteeing) == (-1, False)
+    assert (stand.one.sequence_number, stand.one._is_guaranteeing()) == (-1, False)
     area.full = False
     send()
     stand.one.flush()
     assert next(iter(area.saved)) == 1
     assert stand.datagrams()[0][0].sequence == 0
+
+
+def test_another_thread_waits_until_a_guaranteed_message_is_sent(
+    stand: Stand, area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    released = threading.Event()
+
+    def wait(_block: bool, is_shut: Callable[[], bool]) -> None:
+        asked.append(is_shut())
+        released.wait(GIVE_UP_S)
+
+    monkeypatch.setattr(stand.policy, "wait_for_release", wait)
+    monkeypatch.setattr(stand.policy, "released", released.set)
+    others: list[threading.Thread] = []
+
+    def begin() -> None:
+        if not others:
+            others.append(threading.Thread(target=lambda: stand.one.send(b"other", delivery_mode="all", flush=True)))
+            others[0].start()
+            while not asked:
+                time.sleep(0)
+
+    area.meanwhile = begin
+    stand.one.send(b"first", delivery_mode="all", flush=True)
+    others[0].join()
+    assert asked[0]
+    assert [item.payload[8:] for each in stand.datagrams() for item in each] == [b"first", b"other"]
 
 
 def test_a_send_without_room_saves_nothing(stand: Stand, area: Area) -> None:
