@@ -31,4 +31,5 @@ def test_a_member_that_is_added_meanwhile_is_no_error() -> None:
     first, second, late = Member(), Member(), Member()
     growing = GrowingSet([first, second])
     growing.late = (late,)
-    assert set(members(growing)) == {first, second, late}
+    # Since Python 3.14 an iteration has the members of its beginning.
+    assert {first, second} <= set(members(growing)) <= {first, second, late}
