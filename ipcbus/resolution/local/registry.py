@@ -205,10 +205,14 @@ class Registry:
 
 
 def lives(domain: str, context_id: int) -> bool | None:
-    """Returns whether a context of this host lives; None where its registry is not there, or may not be read."""
+    """Returns whether a context of this host lives; None where its registry is not there, or may not be read.
+
+    Raises:
+        OSError: its registry cannot be opened now, for example without a free file descriptor.
+    """
     try:
         registry = PeerRegistry(object_names.registry(domain, context_id))
-    except (RingError, OSError):
+    except RingError:
         return None
     try:
         return registry.alive()

@@ -167,7 +167,7 @@ class UdpEndpoints:
         return _Listener(self._changed_soon, ring_has_room, self._hurry_by, self._context_lives)
 
     def _context_lives(self, context_id: int) -> bool | None:
-        """Returns whether a context of this host lives; None where that cannot be known. Any thread may call this."""
+        """Returns whether a context lives, as `LocalContexts` asks; any thread may call this."""
         # To open a registry takes 1 ms, and each client is looked at five times a second.
         known = self.peers.lives(context_id) if self._event_loop.is_driver() else None
         return lives(self._domain, context_id) if known is None else known

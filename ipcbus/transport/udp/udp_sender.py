@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from ipcbus.reliability.reliable_sender import ALL, ReliableSender
 from ipcbus.transport.udp.ack_watch import AckWatch
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME, TARGETS_MAX, RecordSender
+from ipcbus.transport.udp.local_contexts import LocalContexts
 from ipcbus.transport.udp.session_socket import ANSWERS_MAX
 from ipcbus.transport.udp.udp_link import SenderLinks, UdpLink
 from ipcbus.wire.udp_packets import is_ack
@@ -27,7 +28,7 @@ from ringbuf.ring import RingReader
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable
 
     from ipcbus.recovery.frame_window import FrameSettings, FrameWindow
     from ipcbus.reliability.clients import Client
@@ -73,7 +74,7 @@ class UdpSenderListener(Protocol):
         """Has `UdpSender.turn` called earlier than that has asked for: at once, or at the latest at this time."""
 
     def context_lives(self, context_id: int) -> bool | None:
-        """Returns whether a context lives; None where that is not known, as on another host."""
+        """Returns whether a context lives, as `LocalContexts` asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,7 @@ class UdpSender:
         self._watch = AckWatch()
         self._evicted: dict[int, _EvictedReceiver] = {}
         """The evicted contexts that have not registered since, by their ids."""
-        self._local_contexts: set[int] = set()
-        """The ids of receiving contexts of this host: it is known whether they live."""
+        self._local_contexts = LocalContexts(listener.context_lives)
         self._changes = 0
         self.links = SenderLinks(reliable_sender.session_id, SystemRandom(), reliable_sender.retransmit_limiter, frames)
         """The control channels of the clients."""
@@ -238,7 +238,7 @@ class UdpSender:
     def _await_return(self, context_id: int, pid: int, registered: Client | None, now_ns: int) -> None:
         """Keeps datagrams for a receiving context until it registers; `registered` is a registration that is over."""
         self._evicted[context_id] = _EvictedReceiver(now_ns + self._return_timeout_ns, pid, registered)
-        self._note_local([context_id])
+        self._local_contexts.note([context_id])
 
     def stop(self) -> None:
         """Stops reading the ring; sources do not wait for this reader any more."""
@@ -452,13 +452,13 @@ class UdpSender:
             self._changes = self.reliable_sender.changes
             self.links.keep(self.reliable_sender.client_at)
             self.links.has_news = True
-            self._note_local(client.context_id for client in self.reliable_sender.clients)
+            self._local_contexts.note(client.context_id for client in self.reliable_sender.clients)
             self._listener.clients_changed()
 
     @property
     def awaits_evicted(self) -> bool:
         """Whether a receiver that was evicted and lives has not registered yet."""
-        return any(not self._is_dead(context_id) for context_id in list(self._evicted))
+        return any(not self._local_contexts.is_dead(context_id) for context_id in list(self._evicted))
 
     def joined(self, number: int) -> list[Client]:
         """Returns the clients that receive a topic."""
@@ -471,10 +471,12 @@ class UdpSender:
 
     def local_clients(self) -> set[int]:
         """Returns the ids of the contexts of this host that are clients."""
-        return self._local_contexts.intersection(each.sure_context_id for each in self.reliable_sender.clients)
+        return self._local_contexts.among(each.sure_context_id for each in self.reliable_sender.clients)
 
     def _forget_dead(self, now_ns: int) -> int:
-        dead = [client for client in self.reliable_sender.clients if self._is_dead(client.sure_context_id)]
+        dead = [
+            client for client in self.reliable_sender.clients if self._local_contexts.is_dead(client.sure_context_id)
+        ]
         for client in dead:
             self.reliable_sender.forget(client)
         if dead:
@@ -575,17 +577,9 @@ class UdpSender:
         for context_id, pid, heard_ns, until_ns in expected:
             if context_closes and pid == os.getpid():
                 until_ns = max(heard_ns, self._closed_ns) + _SILENT_NS
-            if now_ns < until_ns and not self._is_dead(context_id):
+            if now_ns < until_ns and not self._local_contexts.is_dead(context_id):
                 return True
         return False
-
-    def _note_local(self, contexts: Iterable[int]) -> None:
-        known = self._local_contexts
-        known.update(each for each in contexts if each not in known and self._listener.context_lives(each) is not None)
-
-    def _is_dead(self, context_id: int) -> bool:
-        """Returns whether a context of this host has died; its objects may have been removed."""
-        return context_id in self._local_contexts and not self._listener.context_lives(context_id)
 
     def detach(self) -> None:
         """Removes it from its socket; the last step."""
