@@ -85,10 +85,9 @@ class DeliveryController(Controller):
         self.reassembles = rules.ordered != RAW
         self.floor = floor
         self.resumed_at: int | None = None
-        self.started = self.ended = False
+        self.started = self.ended = self.held = False
         self.recovers = self.joins_late = False
-        self.relieved = 0
-        self.shown_below = 0
+        self.relieved = self.shown_below = 0
         """Datagrams have shown each missing number below this; the source may say beside them that there are more."""
         self.only_history = False
         self.precedes: Callable[[int], bool] = lambda sequence: False
@@ -100,9 +99,8 @@ class DeliveryController(Controller):
         self._partials: dict[int, Partial] = {}
         self._entries = 0
         self._forgotten = False
-        self._promised_from: int | None = (
-            0  # history begins there; None while the source has not said how much it keeps
-        )
+        self._promised_from: int | None = 0
+        """Where history begins; None while the source has not said how much it keeps."""
         self._live_floor: int | None = None
         self._skipped_from = 0  # while it skips: the first number that is in no gap yet
         self._raised: BaseException | None = None
@@ -111,8 +109,9 @@ class DeliveryController(Controller):
 
     def take_slowly(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
         """Takes a message that is not complete or not in order; see `Controller.take_slowly`."""
-        before = self._delivered
-        times = send_ticks, self.published_ticks
+        if self.held:
+            self._release()
+        before, times = self._delivered, (send_ticks, self.published_ticks)
         self._sync()
         try:
             if flags & FLAG_TSNI:
@@ -139,6 +138,13 @@ class DeliveryController(Controller):
         finally:
             self._finish_call()
         return self._delivered - before
+
+    def _release(self) -> None:
+        """Lets the topic begin; the message at hand comes behind that, also after a callback that raised."""
+        try:
+            self._losses.release(self.topic_number)
+        except BaseException as error:
+            self._raised = error
 
     def note_next_sequence(self, next_sequence: int, now_ns: int) -> None:
         """Handles topic sequence number info: the next message will have this number."""

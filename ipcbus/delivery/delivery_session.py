@@ -72,6 +72,8 @@ class DeliverySession:
         self._begun = begun
         self._histories: dict[int, list[OwnHistory]] = {}
         self._had_bos: dict[int, set[Sink]] = {}
+        self._held: dict[int, Callable[[], object]] = {}
+        """The topics that are held back, and what is called before each begins."""
         self._targets: dict[Sink, Sink] = {}  # the receivers of gates
         self._raised: BaseException | None = None
 
@@ -239,8 +241,29 @@ class DeliverySession:
             self._histories[number] = waiting
         return waiting
 
+    def hold(self, controller: RecoveringController, before: Callable[[], object]) -> None:
+        """Holds a topic back: it begins when it is released, or with its first message, loss or end.
+
+        Args:
+            controller: the topic's controller.
+            before: called before it begins.
+        """
+        controller.held = True
+        self._held[controller.topic_number] = before
+
+    def release(self, number: int) -> None:
+        """Lets a topic begin that is held back."""
+        before, controller = self._held.pop(number, None), self.topic(number)
+        if before is not None and controller is not None:
+            controller.held = False
+            try:
+                before()
+            finally:
+                self._send_bos_to_all(controller)
+            self._raise()
+
     def begin_topic(self, number: int) -> None:
-        """Gives each sink of the topic the session's BOS once, if the session has begun."""
+        """Gives each sink of the topic the session's BOS once, if the session has begun; not while it is held back."""
         controller = self.topic(number)
         if controller is not None:
             self._send_bos_to_all(controller)
@@ -254,6 +277,7 @@ class DeliverySession:
     def remove_topic(self, number: int) -> None:
         """Stops receiving a topic."""
         self._had_bos.pop(number, None)
+        self._held.pop(number, None)
         for history in self.histories(number):
             history.forget()
             self._leave([history.sink])
@@ -272,6 +296,7 @@ class DeliverySession:
         """
         while True:
             try:
+                self.release(controller.topic_number)
                 controller.finish(next_sequence)
                 break
             except BaseException as error:  # of a callback: the rest is still reported
@@ -338,6 +363,7 @@ class DeliverySession:
         self.demux.count_lost(last - first + 1)
         # A receiver that loses the very first messages still gets BOS.
         self._begun = True
+        self.release(controller.topic_number)
         self._send_bos_to_all(controller)
         for kind, begin, end in loss_events(first, last, burst=burst):
             self._report(controller, kind, begin, end)
@@ -352,7 +378,7 @@ class DeliverySession:
             self._send_bos(each)
 
     def _send_bos(self, controller: Controller) -> None:
-        if not self._begun:
+        if not self._begun or controller.topic_number in self._held:
             return
         had_bos = self._had_bos.setdefault(controller.topic_number, set())
         had_bos -= {sink for sink in had_bos if sink.closed}

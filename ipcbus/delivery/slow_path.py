@@ -34,6 +34,9 @@ class Losses(SlowPath, Protocol):
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         """Reports messages `first` to `last` of a topic as lost."""
 
+    def release(self, number: int) -> None:
+        """Lets a topic begin that was held back, before its first message."""
+
     def changed(self) -> None:
         """Notes that the counters of a controller have changed although no datagram arrived for it."""
 

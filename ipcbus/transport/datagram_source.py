@@ -31,6 +31,9 @@ class DatagramSource(Upstream, Protocol):
     def lines(self) -> TopicLines | None:
         """What the source says of its topics in its ring; None where this process cannot map the ring."""
 
+    def take_lines(self, lines: TopicLines | None) -> None:
+        """Takes what an earlier stay in the session could read of the source's ring, if this one cannot map it."""
+
     @property
     def reader(self) -> RingReader:
         """The reader of the ring that the session's records are read from."""
@@ -96,6 +99,10 @@ class DatagramSource(Upstream, Protocol):
         It returns True when all of them have been read, or are known not to come; False while some are on their way;
         None when it cannot tell.
         """
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether all that was sent before the datagram that is read now has been read, or will not come."""
 
     @property
     def catches_up(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -124,6 +125,8 @@ class ReceivingSession:
         self.demux.set_upstream(datagram_source)
         self._delivered = delivered
         self._draining: dict[int, Callable[[], bool]] = {}
+        self._held_behind: dict[int, int] = {}
+        """The topics that are held back behind one that has closed, and the number of the latter."""
         self._left_off: dict[int, TopicLeftOff] = {}
         self.may_end_topic: Callable[[int], bool] = lambda number: True
         """Returns whether the receivers of a topic that is read out have got what its source has sent again."""
@@ -189,8 +192,32 @@ class ReceivingSession:
             joined(controller, left_off)
             if left_off is not None:
                 controller.miss_again(left_off.controller)
+            if not known:
+                self._hold_behind_earlier(controller)
         if begin:
             self.delivery.begin_topic(number)
+
+    def _hold_behind_earlier(self, controller: RecoveringController) -> None:
+        """Holds a topic back that has come back, until all is read that was sent before it had closed.
+
+        Not with a recovery: what it brings would wait too.
+        """
+        topic, waits = controller.origin.topic, controller.is_promised and not controller.joins_late
+        for number in self._draining if waits else ():
+            earlier = self.delivery.topic(number)
+            if earlier is not None and earlier.origin.topic == topic and not earlier.ended:
+                self.delivery.hold(controller, functools.partial(self._end_earlier, number))
+                self._held_behind[controller.topic_number] = number
+
+    def _end_earlier(self, number: int) -> None:
+        """Ends a topic that has closed, before the first message that was sent after it has come back."""
+        earlier = self.delivery.topic(number)
+        if earlier is None or earlier.ended:
+            return
+        # What comes out of order may still be of that topic.
+        if self.datagram_source.is_in_order and self.may_end_topic(number):
+            following = earlier.expected if earlier.started else 0
+            self.delivery.end_topic(earlier, max(following, self.datagram_source.at_end(number)))
 
     def left_off(self, number: int) -> TopicLeftOff | None:
         """Returns where a topic goes on that an earlier stay has left; None if no stay has left it, or it goes on."""
@@ -230,8 +257,18 @@ class ReceivingSession:
                 self._draining[number] = self.datagram_source.mark()
             return
         self._draining.pop(number, None)
+        self._held_behind.pop(number, None)
         self.datagram_source.leave_topic(number)
         self.delivery.remove_topic(number)
+        for held in [each for each, earlier in self._held_behind.items() if earlier == number]:
+            del self._held_behind[held]
+            self.delivery.release(held)
+
+    def drain_withdrawn(self, offered: Container[int]) -> None:
+        """Stops the topics that are not offered any more, after all that is published now."""
+        for controller in self.topics():
+            if controller.topic_number not in offered:
+                self.stop_topic(controller.topic_number, drain=True)
 
     def end_drained_topics(self) -> bool:
         """Ends the topics that are read up to their marks; returns whether there were any."""
@@ -240,7 +277,7 @@ class ReceivingSession:
         for number in done:
             controller = self.delivery.topic(number)
             self._draining.pop(number, None)
-            if controller is not None:
+            if controller is not None and not controller.ended:
                 self.delivery.end_topic(controller, self.datagram_source.at_end(number))
             self.stop_topic(number, drain=False)
         return bool(done)
@@ -339,8 +376,9 @@ class ReceivingSession:
             go_on: the topics whose next stay may still bring what is published and did not come; it reports the rest.
         """
         self.over = True
+        # The calls come in reverse, a topic that has come back last.
         with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
-            for controller in reversed(self.topics()):
+            for controller in sorted(reversed(self.topics()), key=lambda each: not each.held):
                 number = controller.topic_number
                 until = 0 if number in go_on else self.datagram_source.at_end(number)
                 ends.callback(self.delivery.end_topic, controller, until)
@@ -389,11 +427,13 @@ class ReceivingSession:
             numbers: the topics that the source still offers; their missing messages are found, or recovered, here.
         """
         self._rejoined = previous.over = True
+        # The source may have removed its ring, and this stay may never hear how far its topics went.
+        self.datagram_source.take_lines(previous.datagram_source.lines)
         self.evictions = previous.evictions
         for each in previous.topics():
             if each.topic_number in numbers and (left_off := previous.delivery.leave_off(each)) is not None:
                 self._left_off[each.topic_number] = left_off
-        for each in previous.topics():
+        for each in sorted(previous.topics(), key=lambda each: each.held):
             until = 0 if each.topic_number in numbers else previous.datagram_source.at_end(each.topic_number)
             previous.delivery.end_topic(each, until)
 

@@ -95,6 +95,30 @@ def test_a_source_made_again_begins_anew(bus: Bus) -> None:
 
 
 @on_all
+@pytest.mark.parametrize("mode", ["embedded"])
+@pytest.mark.parametrize("ending", [True, False], ids=["ended", "goes on"])
+def test_a_topic_that_comes_back_ends_before_it_begins_again(bus: Bus, ending: bool) -> None:
+    """The receiver is behind: it joins each stay of the topic before it has read the one before."""
+    context, same = bus.context("sending"), bus.kind.id(5)
+    bus.source("keeps the session", context, **same)
+    receiver = bus.receiver(receive_queue_maximum=1)
+    for stay in range(3):
+        source = bus.source("t", context, **same)
+        bus.joined(source)
+        for number in range(10):
+            source.send(body(10 * stay + number), flush=True)
+        if ending or stay < 2:
+            source.close()
+    got: list[MessageType | bytes] = []
+    while len(got) < 36 - (not ending):
+        message = receiver.receive(GIVE_UP_S)
+        assert message is not None
+        got.append(message.data if message.type is DATA else message.type)
+    stays = [[BOS, *(body(10 * stay + number) for number in range(10)), EOS] for stay in range(3)]
+    assert got == [each for stay in stays for each in stay][: len(got)]
+
+
+@on_all
 def test_an_end_comes_to_who_had_a_beginning_only(bus: Bus) -> None:
     context = bus.context("sending")
     source = bus.source("t", context)

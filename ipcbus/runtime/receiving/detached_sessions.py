@@ -63,11 +63,21 @@ class DetachedSessions:
         session = self._interrupted.get(advert)
         return session.datagram_source.stopped_at if session is not None else None
 
-    def keep_interrupted(self, wanted: Callable[[str], object]) -> None:
-        """Forgets the interrupted sessions without a topic that has receivers."""
+    def keep_interrupted(self, wanted: Callable[[str], object], offered: Container[SessionAdvert]) -> None:
+        """Forgets the interrupted sessions without a topic that has receivers.
+
+        Those of this host that are not offered any more do not come back; `take_finished` has them from now on, as
+        their rings say what their sources have sent.
+
+        Args:
+            wanted: returns whether a topic has receivers.
+            offered: sessions that can be joined.
+        """
         for advert, session in list(self._interrupted.items()):
             if not any(wanted(each.origin.topic) for each in session.topics()):
                 del self._interrupted[advert]
+            elif advert not in offered and session.datagram_source.lines is not None:
+                self._sessions[advert] = self._interrupted.pop(advert)
 
     def sessions(self) -> list[ReceivingSession]:
         """Returns the detached sessions."""

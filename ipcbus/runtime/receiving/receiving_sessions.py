@@ -191,19 +191,21 @@ class ReceivingSessions:
         offered = self._peers.offers()
         for session in filter(self._has, self.sessions()):
             self._prune(session, offered.get(session.advert), topic)
-        self._detached.keep_interrupted(self._subscriptions.of)
+        self._detached.keep_interrupted(self._subscriptions.of, offered)
 
     def _reconcile_once(self) -> None:
         self._new_topics.clear()
         offered = self._peers.offers()
         for advert, sources in offered.items():
+            if (session := self._sessions.get(advert)) is not None:
+                session.drain_withdrawn(sources)
             if advert not in self._ended:
                 self._take(advert, sources.values())
+        self._detached.keep_interrupted(self._subscriptions.of, offered)
         if self._detached.sessions():
             self._settle_detached(offered)
         for session in filter(self._has, self.sessions()):
             self._prune(session, offered.get(session.advert))
-        self._detached.keep_interrupted(self._subscriptions.of)
         self._ended &= offered.keys()
         self._joiner.keep(offered)
         topics = {source.topic for sources in offered.values() for source in sources.values()}
@@ -310,8 +312,6 @@ class ReceivingSessions:
             # A session that is no longer offered is closed: the end mark in its ring shows when it is read out.
             if offered is None:
                 session.datagram_source.note_withdrawn()
-            elif controller.topic_number not in offered:
-                session.stop_topic(controller.topic_number, drain=True)
         if not self._event_loop.quiet and session.end_drained_topics():
             self._sources_gone = True
         self.recoveries.forget_topics(session, {each.topic_number for each in session.topics()})

@@ -172,6 +172,14 @@ class RingReceiver:
         tail = self.reader.tail
         return lambda: self.reader.position >= tail
 
+    def take_lines(self, lines: object) -> None:
+        """Does nothing: the ring is mapped."""
+
+    @property
+    def is_in_order(self) -> bool:
+        """Returns True: a ring keeps the order in which its source has sent."""
+        return True
+
     @property
     def stopped_at(self) -> int | None:
         """None: a ring is always read from the next datagram on."""

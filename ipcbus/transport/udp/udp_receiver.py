@@ -12,6 +12,7 @@ from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 from ipcbus.transport.udp.datagram_relay import DatagramFetcher, relay
+from ipcbus.transport.udp.ring_order import RingOrder, settling
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.stats_blocks import INTERVAL_NS, ReceiverStatsBlock
 from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink, counters, frame_settings
@@ -125,6 +126,7 @@ class UdpReceiver:
         self.reader = RingReader(channel.ring, channel.control, self.index, sample_every)
         """The reader of this receiver's ring."""
         channel.slots.join(self.index, self.reader)
+        self._order = RingOrder(self.reader, channel.writer)
         introduced = (identity.context_id, identity.pid, identity.context_name)
         self._receiver = self.protocol(
             advert.session_id, address, settings, random, time.monotonic_ns(), introduced, multicast, resume_at
@@ -328,6 +330,7 @@ class UdpReceiver:
         self._backlog += datagrams
         self._backlog_bytes += sum(len(datagram) for datagram, _ in datagrams)
         if not self._backlog or self._holds_back(now_ns):
+            self._order.wrote(misses=bool(self._receiver.missing), waits=bool(self._backlog))
             return
         self._awaiting_start.clear()  # the wait is over, with or without an answer
         done = 0
@@ -338,6 +341,7 @@ class UdpReceiver:
             self._backlog_bytes -= len(datagram)
         if done:
             del self._backlog[:done]
+        self._order.wrote(misses=bool(self._receiver.missing), waits=bool(self._backlog))
 
     def _report_starts(self, now_ns: int, comes: bool) -> None:
         """Reports the first numbers of topics, as far as the source has sent them.
@@ -498,21 +502,16 @@ class UdpReceiver:
 
     def settling(self) -> Callable[[int], bool | None]:
         """Returns a function that says whether the datagrams that are known now have come or are gone, and are read."""
-        receiver, lead = self.reliable_receiver, self.reliable_receiver.lead
-        known = receiver.state is State.JOINED
-        head: int | None = None
+        return settling(self.reliable_receiver, self.reader, self._channel.writer, self._backlog)
 
-        def is_settled(now_ns: int) -> bool | None:
-            nonlocal head
-            if not known:
-                return None
-            if head is None and receiver.settled(now_ns) >= lead and not self._backlog:
-                head = self._channel.writer.head
-            if head is None:
-                return False if receiver.missing or self._backlog else None
-            return self.reader.position >= head
+    def take_lines(self, lines: TopicLines | None) -> None:
+        """As in `DatagramSource`."""
+        self.lines = self.lines or lines
 
-        return is_settled
+    @property
+    def is_in_order(self) -> bool:
+        """As in `DatagramSource`."""
+        return self._order.holds
 
     @property
     def catches_up(self) -> bool:

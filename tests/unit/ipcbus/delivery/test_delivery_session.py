@@ -57,6 +57,53 @@ def test_a_session_that_never_began_does_not_end() -> None:
     assert desk.seen == []
 
 
+@pytest.mark.parametrize("released", ["message", "loss", "end", "by hand"])
+def test_a_topic_that_is_held_back_begins_with_its_release_message_loss_or_end(released: str) -> None:
+    desk = Desk()
+    desk.receive(2, desk.sink())
+    held = desk.session.topic(2)
+    assert held is not None
+    desk.session.hold(held, lambda: desk.end(1))
+    desk.feed(whole(0))
+    desk.session.begin_topic(2)
+    assert desk.seen == [BOS, *data(0)]
+    if released == "message":
+        desk.feed(whole(0, b"held", topic=2))
+    elif released == "loss":
+        held.finish(1)
+    elif released == "end":
+        desk.session.end_topic(held, 0)
+    else:
+        desk.session.release(2)
+    message: Seen = ("data", 0, 0, b"held")
+    after: dict[str, list[Seen]] = {"message": [message], "loss": lost(0), "end": [EOS], "by hand": []}
+    following = after[released]
+    assert desk.seen == [BOS, *data(0), EOS, BOS, *following]
+    desk.session.release(2)
+    assert desk.seen[-len(following) - 1 :] == [BOS, *following]
+
+
+def test_a_callback_that_ends_an_earlier_stay_may_raise_and_no_message_is_lost() -> None:
+    class Stop(BaseException):
+        pass
+
+    def stop(_: Message) -> None:
+        raise Stop
+
+    desk = Desk()
+    desk.receive(2, desk.sink())
+    held = desk.session.topic(2)
+    assert held is not None
+    desk.session.hold(held, lambda: desk.end(1))
+    desk.feed(whole(0))
+    desk.topic.set_sinks([desk.sink(stop)])
+    desk.session._had_bos[1] = set(desk.topic.sinks)
+    with pytest.raises(Stop):
+        desk.feed(whole(0, b"held", topic=2))
+    desk.demux.poll_once(1)
+    assert desk.seen == [BOS, *data(0), EOS, BOS, ("data", 0, 0, b"held")]
+
+
 @pytest.mark.parametrize(("floor", "following"), [(5, 0), (5, 5), (None, 5)])
 def test_who_joined_after_the_last_message_is_told_of_beginning_and_end(floor: int | None, following: int) -> None:
     desk = Desk(floor=floor)

@@ -22,7 +22,7 @@ OFFERED = {ADVERT: {1: SourceAdvert(ADVERT, "a", 1)}}
 class Session:
     """A session with one topic, `a`, as far as it is asked after it was left."""
 
-    datagram_source = SimpleNamespace(stopped_at=17)
+    datagram_source = SimpleNamespace(stopped_at=17, lines=None)
     source_string, owner_pid, activity_timeout = "source", 5, SimpleNamespace(timeout_ns=1_000_000_000)
 
     def __init__(self, advert: SessionAdvert = ADVERT) -> None:
@@ -139,9 +139,9 @@ def test_an_interrupted_session_goes_on_where_it_stopped_if_it_comes_back(left: 
 
 def test_an_interrupted_session_is_kept_while_its_topic_has_receivers(left: DetachedSessions) -> None:
     left.add_interrupted(cast("Any", Session()))
-    left.keep_interrupted(lambda topic: topic == "a")
+    left.keep_interrupted(lambda topic: topic == "a", OFFERED)
     assert left.resume_at(ADVERT) == 17
-    left.keep_interrupted(lambda topic: topic == "b")
+    left.keep_interrupted(lambda topic: topic == "b", OFFERED)
     assert left.resume_at(ADVERT) is None
 
 
@@ -150,3 +150,18 @@ def test_the_oldest_of_too_many_interrupted_sessions_is_forgotten(left: Detached
     for advert in adverts:
         left.add_interrupted(cast("Any", Session(advert)))
     assert [left.resume_at(advert) for advert in (adverts[0], adverts[1], adverts[256])] == [None, 17, 17]
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_an_interrupted_session_of_this_host_is_over_when_it_is_not_offered_any_more(
+    left: DetachedSessions, local: bool
+) -> None:
+    session = Session()
+    session.datagram_source = SimpleNamespace(stopped_at=17, lines="its ring" if local else None)
+    session.closed = True
+    left.add_interrupted(cast("Any", session))
+    left.keep_interrupted(lambda topic: topic == "a", OFFERED)
+    assert over(left, {}) == 0
+    left.keep_interrupted(lambda topic: topic == "a", {})
+    assert over(left, {}) == (1 if local else 0)
+    assert left.resume_at(ADVERT) == (None if local else 17)  # one of another host may come back

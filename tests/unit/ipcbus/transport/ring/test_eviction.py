@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -182,6 +183,15 @@ def test_a_topic_that_is_gone_by_then_is_told_of_its_last_losses_and_its_end(pai
     assert pair.got == ["BOS", "seen", "UNRECOVERABLE_LOSS_BURST 1..5", "EOS"]
     first.report_losses()
     assert len(pair.got) == 4
+
+
+def test_the_next_stay_reads_the_lines_of_the_ring_where_it_cannot_map_it(pair: Pair) -> None:
+    first = pair.join()
+    first.leave()
+    second = pair.join()
+    with patch.object(second.datagram_source, "take_lines") as take_lines:
+        second.continue_from(first, ())
+    take_lines.assert_called_once_with(first.datagram_source.lines)
 
 
 def test_a_session_says_when_it_is_closed(domain: str) -> None:
