@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _RETRY_S: Final = 5.0
 _PROGRESS_S: Final = 5.0
+_DAMAGED: Final = "{}: the area is damaged; 'ipcbus gmd verify' says where, and what to do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class Agent:
                 self._settled[folder] = mark
                 return
             if found.identity is None or found.faults:
-                raise GmdError(f"{folder}: the area is damaged; run 'ipcbus gmd repair'")
+                raise GmdError(_DAMAGED.format(folder))
             area = LeftArea(self._context_of(found.identity), folder, found.identity)
         except GmdAreaLocked:
             return  # its sender was faster, or waits for the agent
@@ -246,7 +247,7 @@ def left_identity(files: Files, folder: Path) -> AreaIdentity:
     """
     found = inspect(files, folder)
     if found.identity is None or found.faults:
-        raise Failure(f"{folder}: the area is damaged; run 'ipcbus gmd repair'")
+        raise Failure(_DAMAGED.format(folder))
     if found.recovery is None:
         raise Failure(f"{folder}: this is the area of a receiver; give the area of a source")
     return found.identity

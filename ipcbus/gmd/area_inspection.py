@@ -11,6 +11,7 @@ from ipcbus.gmd.acknowledgement_file import NAME as ACKNOWLEDGED
 from ipcbus.gmd.acknowledgement_file import read_streams
 from ipcbus.gmd.area_identity import LOCK, gmd_errors, read_identity
 from ipcbus.gmd.area_identity import NAME as IDENTITY
+from ipcbus.gmd.area_opening import all_missing
 from ipcbus.gmd.delivery_terms import DeliveryTerms
 from ipcbus.gmd.expected_names import ExpectedNames
 from ipcbus.gmd.journal_recovery import Recovery, incarnation_of, recover
@@ -75,6 +76,8 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
         else:
             recovery = _recovery(files, folder, identity, before_each)
             faults += [(str(each.path), each.offset, each.length, each.text) for each in recovery.faults]
+            if not recovery.segments and not serials(files.names(folder)):
+                faults.append((str(folder), 0, 0, all_missing(folder)))
         size = sum(_size(files, folder / name) for name in names)
         return Inspected(folder, identity, files.holder(folder / LOCK) or "", size, recovery, streams, faults)
 

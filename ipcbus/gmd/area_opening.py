@@ -35,15 +35,18 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
         files: the storage.
         folder: the directory.
         wanted: who the sender is; its incarnation is used if the area is new.
-        repair: whether damage is accepted.
+        repair: whether damage is accepted, as long as the area has a segment.
 
     Raises:
-        GmdAreaDamaged: the area is damaged, and `repair` is not set.
+        GmdAreaDamaged: the area is damaged, and `repair` is not set or cannot help.
         GmdAreaLocked: this process is the agent of the directory, and the owner of one of its areas has returned.
         GmdError: the area belongs to another sender.
         StorageError: the system refuses.
     """
-    there = serials(files.names(folder))
+    names = files.names(folder)
+    there = serials(names)
+    if not there and identities.NAME in names:
+        raise GmdAreaDamaged(all_missing(folder))
     stored = identities.stored_identity(files, folder, repair=repair)
     if stored is not None and (stored.name, stored.topic, stored.domain) != (wanted.name, wanted.topic, wanted.domain):
         raise GmdError(
@@ -52,11 +55,6 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
             "(ipc_gmd_directory) for each domain"
         )
     if not there:
-        if stored is not None and not repair:
-            raise GmdAreaDamaged(
-                f"{folder}: all segments of the area are missing; restore the directory, or start afresh "
-                "(gmd_fresh) and give up what was pending"
-            )
         return Opened(wanted, None, Recovery(incarnation=wanted.incarnation), True)
     incarnation = stored.incarnation if stored is not None else incarnation_of(files, folder)
     recovery = recover(
@@ -74,6 +72,14 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
     check(folder, recovery, repair=repair)
     identity = dataclasses.replace(wanted, incarnation=recovery.incarnation)
     return Opened(identity, stored, recovery, False)
+
+
+def all_missing(folder: Path) -> str:
+    """Returns the text for an area without segments: a repair would give its numbers to other messages."""
+    return (
+        f"{folder}: all segments of the area are missing; restore the directory, or start afresh (gmd_fresh, or "
+        "'ipcbus gmd purge') and give up what was pending"
+    )
 
 
 def check(folder: Path, recovery: Recovery, *, repair: bool) -> None:

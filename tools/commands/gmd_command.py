@@ -141,7 +141,8 @@ def verify(context: click.Context, area: str, as_json: bool) -> None:
                     for each in found.findings
                 ],
             )
-            console.print(f"{plural(len(found.findings), 'finding')}; 'ipcbus gmd repair' repairs them", soft_wrap=True)
+            repairs = "'ipcbus gmd repair' repairs what names no other cure"
+            console.print(f"{plural(len(found.findings), 'finding')}; {repairs}", soft_wrap=True)
         else:
             console.print(safe(f"{found.path}: nothing is damaged"), soft_wrap=True)
         if found.missing:

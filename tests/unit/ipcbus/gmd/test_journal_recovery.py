@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ipcbus.errors import GmdAreaDamaged
+from ipcbus.gmd.file_area import FileArea
 from ipcbus.gmd.journal_segments import SegmentHead, name_of, serials
-from tests.kit.gmd_areas import FOLDER, copies, disk, is_whole, opened, pending, records_end, save, small_area, value
+from tests.kit.gmd_areas import (
+    FOLDER,
+    GATEWAY,
+    copies,
+    disk,
+    is_whole,
+    opened,
+    pending,
+    records_end,
+    save,
+    small_area,
+    value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,10 +147,11 @@ def test_all_segments_missing_is_damage() -> None:
     files = files.killed()
     for path in copies(files):
         files.spoil(path, None)
-    with pytest.raises(GmdAreaDamaged, match="all segments of the area are missing"):
-        opened(files)
-    area = opened(files, repair=True)
-    assert (area.last_number, pending(area)) == (0, {})
+    for repair in (False, True):  # a repair would give the numbers of lost messages to others
+        with pytest.raises(GmdAreaDamaged, match="all segments of the area are missing"):
+            opened(files, repair=repair)
+    area = FileArea.open(files, FOLDER, dataclasses.replace(GATEWAY, incarnation=5), fresh=True)
+    assert (area.incarnation, area.last_number, pending(area)) == (5, 0, {})
     area.close()
 
 

@@ -156,6 +156,21 @@ def test_damage_is_found_and_repaired(area: Path) -> None:
     opened.close()
 
 
+def test_an_area_without_segments_is_damaged_for_good(area: Path, tmp_path: Path) -> None:
+    for path in area.glob("*.gmd"):
+        path.unlink()
+    (finding,) = facts("verify", str(area), exit_code=1)["findings"]
+    assert finding["file"] == str(area)
+    assert "all segments of the area are missing" in finding["reason"]
+    assert "repairs what names no other cure" in run("verify", str(area)).output
+    assert facts("list", "--directory", str(tmp_path))["areas"][0]["damaged"] == 1
+    agent = run("agent", "--directory", str(tmp_path), "--once")
+    assert "not opened" in agent.output
+    repair = run("repair", str(area))
+    assert (repair.exit_code, "'ipcbus gmd purge') and give up what was pending" in repair.output) == (1, True)
+    assert not list(area.glob("*.gmd"))
+
+
 def test_an_area_is_removed_after_a_question(area: Path) -> None:
     refused = run("purge", str(area), asked="n\n")
     assert refused.exit_code == 1
