@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 NAME: Final = "acknowledged"
 _FORMAT: Final = 1
+_CURE: Final = (
+    "restore it from a backup, or run 'ipcbus gmd repair': then messages whose acknowledgements are lost are delivered "
+    "again"
+)
 _HEAD: Final = struct.Struct("<QQI")
 _GROWTH_MIN: Final = 1 << 22
 """The file is replaced when it has this number of bytes more than twice what it needs."""
@@ -308,7 +312,7 @@ def _read(files: Files, folder: Path, *, repair: bool, must_be_there: bool) -> t
             data = file.read_at(0, file.size())
     except FileMissing:
         if must_be_there and not repair:
-            raise GmdAreaDamaged(f"{path}: the file is missing; restore it, or run 'ipcbus gmd repair'") from None
+            raise GmdAreaDamaged(f"{path}: the file is missing; {_CURE}") from None
         return {}, 0
     scan = records.scan(data)
     found: dict[Stream, State] = {}
@@ -325,10 +329,7 @@ def _read(files: Files, folder: Path, *, repair: bool, must_be_there: bool) -> t
             raise ValueError(f"{scan.damage}, at offset {scan.good_end}")
     except (ValueError, KeyError, TypeError) as error:
         if not repair:
-            raise GmdAreaDamaged(
-                f"{path}: the file is damaged ({error}); restore it from a backup, or run 'ipcbus gmd repair': then "
-                "messages whose acknowledgements are lost are delivered again"
-            ) from error
+            raise GmdAreaDamaged(f"{path}: the file is damaged ({error}); {_CURE}") from error
     good = [payload for _, payload in scan.records[1:]]
     if repair:
         good += records.salvage(data[scan.good_end :])

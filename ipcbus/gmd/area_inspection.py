@@ -9,6 +9,7 @@ from ipcbus.errors import GmdAreaDamaged, GmdError
 from ipcbus.gmd import journal_records, sender_notes
 from ipcbus.gmd.acknowledgement_file import NAME as ACKNOWLEDGED
 from ipcbus.gmd.acknowledgement_file import read_streams
+from ipcbus.gmd.area_folders import RECEIVER
 from ipcbus.gmd.area_identity import LOCK, gmd_errors, read_identity
 from ipcbus.gmd.area_identity import NAME as IDENTITY
 from ipcbus.gmd.area_opening import all_missing
@@ -67,7 +68,7 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
                 raise GmdAreaDamaged(f"{folder / 'area'}: the file is missing")
         except GmdAreaDamaged as error:
             faults.append((str(folder / "area"), 0, 0, str(error)))
-        if ACKNOWLEDGED in names:
+        if _is_receivers(folder, names, identity):
             try:
                 streams = read_streams(files, folder)
             except GmdAreaDamaged as error:
@@ -89,6 +90,15 @@ def is_area(names: Iterable[str]) -> bool:
     """
     names = set(names)
     return bool({IDENTITY, ACKNOWLEDGED} & names or serials(names))
+
+
+def _is_receivers(folder: Path, names: Iterable[str], identity: AreaIdentity | None) -> bool:
+    """Returns whether an area is that of a receiver, also where files are missing."""
+    if ACKNOWLEDGED in names:
+        return True
+    if identity is not None:
+        return not identity.incarnation  # only sources have one
+    return folder.name == RECEIVER and not serials(names)
 
 
 def require_area(files: Files, folder: Path) -> list[str]:

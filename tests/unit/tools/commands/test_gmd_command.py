@@ -171,6 +171,25 @@ def test_an_area_without_segments_is_damaged_for_good(area: Path, tmp_path: Path
     assert not list(area.glob("*.gmd"))
 
 
+def test_a_receivers_area_without_acknowledgements_is_repaired(tmp_path: Path) -> None:
+    folder, owner = area_folder(tmp_path, "audit", "orders", "receiver"), AreaIdentity("audit", "orders", "default")
+    opened = FileReceiverArea.open(Disk(), folder, owner)
+    opened.record("gateway", 0xABCDEF, 5, [])
+    opened.close()
+    (folder / "acknowledged").unlink()
+    assert [each["role"] for each in facts("list", "--directory", str(tmp_path))["areas"]] == ["receiver"]
+    (finding,) = facts("verify", str(folder), exit_code=1)["findings"]
+    assert (
+        "acknowledged: the file is missing; restore it from a backup, or run 'ipcbus gmd repair'" in finding["reason"]
+    )
+    assert facts("repair", str(folder))["repaired"] == 1
+    assert not list(folder.glob("*.gmd"))
+    assert facts("verify", str(folder))["findings"] == []
+    opened = FileReceiverArea.open(Disk(), folder, owner)
+    assert opened.streams() == []
+    opened.close()
+
+
 def test_an_area_is_removed_after_a_question(area: Path) -> None:
     refused = run("purge", str(area), asked="n\n")
     assert refused.exit_code == 1
