@@ -122,7 +122,7 @@ class FileReceiverArea(AcknowledgementAppender):
         lock = lock_area(files, folder)
         try:
             with gmd_errors():
-                stored = identities.stored_identity(files, folder, repair=repair)
+                stored = identities.stored_identity(files, folder, identity, repair=repair)
                 same = stored is None or (stored.name, stored.domain) == (identity.name, identity.domain)
                 if stored is not None and not same:
                     raise GmdError(

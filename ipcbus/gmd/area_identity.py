@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdAreaLocked, GmdError, StorageError, StorageFull
@@ -42,8 +43,22 @@ class AreaIdentity:
         return records.frame(json.dumps(fields, sort_keys=True).encode())
 
 
-def read_identity(files: Files, folder: Path) -> AreaIdentity | None:
+def new_file_text(folder: Path, owner: AreaIdentity | None = None) -> str:
+    """Returns how the file of an area comes back that is damaged or missing; `owner` is None where it is unknown."""
+    names = "NAME TOPIC DOMAIN" if owner is None else shlex.join((owner.name, owner.topic, owner.domain))
+    return (
+        f"restore it from a backup, or run 'ipcbus gmd repair {shlex.quote(str(folder))} --owner {names}', which "
+        "writes the file again and keeps what else is good in the area"
+    )
+
+
+def read_identity(files: Files, folder: Path, owner: AreaIdentity | None = None) -> AreaIdentity | None:
     """Returns who the area of a directory belongs to; None without the file.
+
+    Args:
+        files: the storage.
+        folder: the directory.
+        owner: who opens the area, for the text of an error; None if that is not its owner.
 
     Raises:
         GmdAreaDamaged: the file is damaged.
@@ -67,15 +82,13 @@ def read_identity(files: Files, folder: Path) -> AreaIdentity | None:
         name, topic, domain = (str(fields[key]) for key in ("name", "topic", "domain"))
         return AreaIdentity(name, topic, domain, int(fields["incarnation"], 16), dict(fields["options"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise GmdAreaDamaged(
-            f"{path}: the file is damaged ({error}); run 'ipcbus gmd repair', or restore it from a backup"
-        ) from error
+        raise GmdAreaDamaged(f"{path}: the file is damaged ({error}); {new_file_text(folder, owner)}") from error
 
 
-def stored_identity(files: Files, folder: Path, *, repair: bool) -> AreaIdentity | None:
+def stored_identity(files: Files, folder: Path, owner: AreaIdentity, *, repair: bool) -> AreaIdentity | None:
     """Returns who the area of a directory belongs to, as `read_identity`; with `repair` also None if it is damaged."""
     try:
-        return read_identity(files, folder)
+        return read_identity(files, folder, owner)
     except GmdAreaDamaged:
         if not repair:
             raise

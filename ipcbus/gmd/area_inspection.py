@@ -10,7 +10,7 @@ from ipcbus.gmd import journal_records, sender_notes
 from ipcbus.gmd.acknowledgement_file import NAME as ACKNOWLEDGED
 from ipcbus.gmd.acknowledgement_file import read_streams
 from ipcbus.gmd.area_folders import RECEIVER
-from ipcbus.gmd.area_identity import LOCK, gmd_errors, read_identity
+from ipcbus.gmd.area_identity import LOCK, gmd_errors, new_file_text, read_identity
 from ipcbus.gmd.area_identity import NAME as IDENTITY
 from ipcbus.gmd.area_opening import all_missing
 from ipcbus.gmd.delivery_terms import DeliveryTerms
@@ -64,10 +64,10 @@ def inspect(files: Files, folder: Path, *, before_each: Callable[[], object] = l
         identity = streams = recovery = None
         try:
             identity = read_identity(files, folder)
-            if identity is None and LOCK in names:
-                raise GmdAreaDamaged(f"{folder / 'area'}: the file is missing")
+            if identity is None:
+                raise GmdAreaDamaged(f"{folder / IDENTITY}: the file is missing; {new_file_text(folder)}")
         except GmdAreaDamaged as error:
-            faults.append((str(folder / "area"), 0, 0, str(error)))
+            faults.append((str(folder / IDENTITY), 0, 0, str(error)))
         if _is_receivers(folder, names, identity):
             try:
                 streams = read_streams(files, folder)

@@ -47,7 +47,7 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
     there = serials(names)
     if not there and identities.NAME in names:
         raise GmdAreaDamaged(all_missing(folder))
-    stored = identities.stored_identity(files, folder, repair=repair)
+    stored = identities.stored_identity(files, folder, wanted, repair=repair)
     if stored is not None and (stored.name, stored.topic, stored.domain) != (wanted.name, wanted.topic, wanted.domain):
         raise GmdError(
             f"{folder}: the area belongs to sender {stored.name} of topic {stored.topic} in domain {stored.domain}, "
@@ -68,7 +68,8 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
         files.remove(folder / name_of(1))
         return Opened(wanted, None, Recovery(incarnation=wanted.incarnation), True)
     if stored is None and not repair:
-        raise GmdAreaDamaged(f"{folder / identities.NAME}: the file is missing; run 'ipcbus gmd repair'")
+        cure = identities.new_file_text(folder, wanted)
+        raise GmdAreaDamaged(f"{folder / identities.NAME}: the file is missing; {cure}")
     check(folder, recovery, repair=repair)
     identity = dataclasses.replace(wanted, incarnation=recovery.incarnation)
     return Opened(identity, stored, recovery, False)

@@ -152,23 +152,34 @@ def verify(context: click.Context, area: str, as_json: bool) -> None:
 
 @command.command("repair", short_help="Keeps all good records, and names the messages that are missing.")
 @_area
+@click.option(
+    "--owner",
+    nargs=3,
+    metavar="NAME TOPIC DOMAIN",
+    help="Write the damaged or missing file 'area' again: the gmd_name, the topic and the domain of its owner.",
+)
 @json_option
-def repair(area: str, as_json: bool) -> None:
+def repair(area: str, owner: tuple[str, str, str] | None, as_json: bool) -> None:
     """Repairs AREA, which no process may use meanwhile.
 
     All good records stay. The sender reports each missing message as a failure when it starts again. In a receiver's
     area, messages whose acknowledgements are lost are delivered again.
 
+    The file 'area' says whose area it is, and has the options with which 'ipcbus gmd agent' sends in the place of the
+    owner. When --owner has written it again, an agent uses the default options until the owner has opened the area.
+
     \b
     Examples:
       ipcbus gmd repair ~/.local/state/ipcbus/gmd/gateway/orders/source
+      ipcbus gmd repair ~/.local/state/ipcbus/gmd/gateway/orders/source --owner gateway orders default
       ipcbus gmd repair AREA --json | jq '.missing'
     """
+    from ipcbus.gmd.area_identity import AreaIdentity
     from ipcbus.gmd.area_repair import repair_area
     from ipcbus.storage.files import Disk
     from ipcbus_tools.render.gmd_output import AreaRepair, NumberRange, lost_text
 
-    done = repair_area(Disk(), Path(area))
+    done = repair_area(Disk(), Path(area), None if owner is None else AreaIdentity(*owner))
     found = AreaRepair(area, done.repaired, done.pending, tuple(NumberRange(*run) for run in done.missing))
     if as_json:
         print_json(found)

@@ -190,6 +190,48 @@ def test_a_receivers_area_without_acknowledgements_is_repaired(tmp_path: Path) -
     opened.close()
 
 
+@pytest.mark.parametrize("role", ["source", "receiver"])
+@pytest.mark.parametrize("change", ["missing", "flipped"])
+def test_the_file_of_the_owner_is_written_again(area: Path, tmp_path: Path, role: str, change: str) -> None:
+    folder, owner = area_folder(tmp_path, "gateway", "orders", role), AreaIdentity("gateway", "orders", "default", 7)
+    if role == "receiver":
+        opened = FileReceiverArea.open(Disk(), folder, AreaIdentity("gateway", "orders", "default"))
+        opened.record("gateway", 0xABCDEF, 2, [])
+        opened.close()
+    path = folder / "area"
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.unlink() if change == "missing" else path.write_bytes(data)
+    (finding,) = facts("verify", str(folder), exit_code=1)["findings"]
+    assert f"'ipcbus gmd repair {folder} --owner NAME TOPIC DOMAIN'" in finding["reason"]
+    assert f"'ipcbus gmd repair {folder} --owner NAME TOPIC DOMAIN'" in run("repair", str(folder)).output
+    if role == "source":
+        with pytest.raises(ipcbus.GmdAreaDamaged, match=f"'ipcbus gmd repair {folder} --owner gateway orders default'"):
+            FileArea.open(Disk(), folder, owner)
+    wrong = run("repair", str(folder), "--owner", "gatewy", "orders", "default")
+    assert (wrong.exit_code, "ends with gatewy/orders/" in wrong.output) == (1, True)
+    assert facts("repair", str(folder), "--owner", "gateway", "orders", "default")["repaired"] == 1
+    assert facts("verify", str(folder))["findings"] == []
+    other = run("repair", str(folder), "--owner", "gateway", "orders", "test")
+    assert (other.exit_code, "in domain default, not to gateway" in " ".join(other.output.split())) == (1, True)
+    if role == "receiver":
+        acknowledged = FileReceiverArea.open(Disk(), folder, owner)
+        assert acknowledged.known("gateway", 0xABCDEF).floor == 2
+        acknowledged.close()
+    else:
+        sender = FileArea.open(Disk(), folder, owner)
+        assert (sender.incarnation, sender.last_number, sender.pending) == (0xABCDEF, 4, 3)
+        sender.close()
+
+
+def test_an_area_whose_incarnation_is_lost_gets_a_new_one(area: Path) -> None:
+    (area / "area").unlink()
+    for path in area.glob("*.gmd"):
+        path.write_bytes(bytes(64) + path.read_bytes()[64:])
+    run("repair", str(area), "--owner", "gateway", "orders", "default")
+    assert facts("show", str(area))["area"]["incarnation"] not in ("0000000000abcdef", "0000000000000000")
+
+
 def test_an_area_is_removed_after_a_question(area: Path) -> None:
     refused = run("purge", str(area), asked="n\n")
     assert refused.exit_code == 1
