@@ -46,6 +46,20 @@ RESERVE_MIN = 1 << 16
 _RESERVE: Final = 4  # offsets that are reserved, as a multiple of those used between the last two syncs
 
 
+class LogRemoved(StorageError):
+    """Files of a log were removed while it was written.
+
+    Cure: the text says it; inside the package, no try with the same writer will succeed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Names the directory of the log."""
+        super().__init__(
+            f"{folder}: files of the log, or its archive, were removed or moved while the log was written: what was "
+            "written may be lost; put them back if they were moved, and start the recorder, or make the writer, again"
+        )
+
+
 class LogWriter:
     """The one writer of a log, made by `Archive.writer`; for one thread at a time, and a context manager.
 
@@ -172,14 +186,29 @@ class LogWriter:
             self._close_segment()
             self._publish()
 
+    def check(self) -> None:
+        """Looks whether the open files still have names: what goes into a removed file is lost with the next close.
+
+        Raises:
+            LogRemoved: a file has none; the writer has to be made anew.
+        """
+        if self._lock is None:
+            return
+        held = (self._lock, self._marks, self._names_file, *(self._segment.open_files if self._segment else ()))
+        if not all(each.has_name() for each in held):
+            error = LogRemoved(self._folder)
+            self._failed = self._failed or str(error)
+            raise error
+
     def sync(self) -> None:
         """Syncs all published rows, so that they survive a power loss.
 
         Raises:
-            StorageError: the sync fails; the writer has to be made anew.
+            StorageError: the sync fails, or files were removed; the writer has to be made anew.
             ClosedError: the writer was closed.
         """
         self._check_usable()
+        self.check()
         self._synced_ns = time.monotonic_ns()
         if self._synced_offset == self.next_offset:
             return
@@ -210,13 +239,12 @@ class LogWriter:
         In the child of a fork it only closes the files: the log belongs to the parent.
 
         Raises:
-            StorageError: the system refuses; the log is closed, and the next writer mends it.
+            StorageError: the system refuses, or files were removed; the log is closed, and the next writer mends it.
         """
         if self._lock is None:
             return
-        lock, self._lock = self._lock, None
         with contextlib.ExitStack() as at_end:  # runs each of them, also when others raise
-            at_end.callback(lock.release)
+            at_end.callback(self._lock.release)
             at_end.callback(self._open.close)
             at_end.callback(self._close_segment)
             try:
@@ -224,6 +252,7 @@ class LogWriter:
                     self._close_in_order()
             finally:
                 self._failed = self._failed or "it was closed"
+                self._lock = None
 
     def _close_segment(self) -> None:
         if self._segment is not None:
@@ -231,6 +260,7 @@ class LogWriter:
             segment.close()
 
     def _close_in_order(self) -> None:
+        self.check()
         if self._segment is not None:
             self._sync_files(self._segment)
             self._segment.close()

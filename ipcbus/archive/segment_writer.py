@@ -32,6 +32,7 @@ class SegmentWriter:
         rows: number of rows.
         bytes: bytes of its messages.
         blocks: number of blocks.
+        open_files: the three files.
     """
 
     def __init__(self, files: Files, folder: Path, base: int) -> None:
@@ -51,7 +52,7 @@ class SegmentWriter:
                 opened.append(files.open(path, write=True, create=True))
                 on_error.callback(opened[-1].close)
                 opened[-1].truncate(0)  # an earlier try may have left bytes, which were never published
-            self._dat, self._idx, self._blk = opened
+            self._dat, self._idx, self._blk = self.open_files = opened
             on_error.pop_all()
 
     def is_over(self, rows: NDArray[np.void], length: int, limits: Limits) -> bool:
@@ -104,7 +105,7 @@ class SegmentWriter:
         """Removes what was written since `sizes` was read, and not published."""
         self.rows, self.bytes, self.blocks = sizes
         lengths = (self.bytes, self.rows * ROW_SIZE, self.blocks * blocks.SIZE)
-        for file, length in zip((self._dat, self._idx, self._blk), lengths, strict=True):
+        for file, length in zip(self.open_files, lengths, strict=True):
             with contextlib.suppress(StorageError):  # then the next append overwrites it
                 file.truncate(length)
 
@@ -114,7 +115,7 @@ class SegmentWriter:
         Raises:
             StorageError: the sync fails.
         """
-        for file in (self._dat, self._idx, self._blk):
+        for file in self.open_files:
             file.sync()
         if self._new:
             self._files.sync_dir(self._folder)
@@ -127,5 +128,5 @@ class SegmentWriter:
     def close(self) -> None:
         """Closes all files, also when one raises."""
         with contextlib.ExitStack() as at_end:
-            for file in (self._dat, self._idx, self._blk):
+            for file in self.open_files:
                 at_end.callback(file.close)

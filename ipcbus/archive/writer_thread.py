@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ipcbus.archive.archive import NAME as ARCHIVE
 from ipcbus.archive.batch_waits import numbers
+from ipcbus.archive.log_writer import LogRemoved
 from ipcbus.errors import IpcBusError, StorageError, StorageFull
 from ipcbus.message import MessageType
 
@@ -161,6 +163,8 @@ class WriterThread:
 
     def _write_due(self, now: float, ended: bool) -> None:
         """Writes full blocks, and the open one when its time has come."""
+        if ended or self.error is not None:
+            self._check_files()
         if self.error is not None:
             self._reopen()
             if isinstance(self.error, StorageFull):
@@ -226,7 +230,23 @@ class WriterThread:
         if now - self._appended_at >= limits.segment_seconds:
             self._writer.roll()
         if now >= self._retain_at:
+            self._check_files()
             self._retain(now)
+
+    def _check_files(self) -> None:
+        """Looks whether the log and its archive are still there.
+
+        Raises:
+            LogRemoved: they are not, or were not earlier: a new writer must not hide that what was recorded is gone.
+        """
+        if isinstance(self.error, LogRemoved):
+            raise LogRemoved(self.log.folder)
+        self._writer.check()
+        there = [ARCHIVE]
+        with contextlib.suppress(StorageError):  # a directory that cannot be read does not end a recording
+            there = self._archive.files.names(self._archive.path)
+        if ARCHIVE not in there:
+            raise LogRemoved(self.log.folder)
 
     def _retain(self, now: float) -> None:
         """Removes what the limits do not keep; an error does not stop the recording."""
@@ -259,13 +279,13 @@ class WriterThread:
         if not isinstance(error, StorageFull):
             self._usable = False
         if before is None or type(before) is not type(error):
+            again = "" if isinstance(error, LogRemoved) else f"the recorder tries again every {RETRY_S:g} s, and "
             log.error(
-                "stream %r of %s cannot be written: %s; the recorder tries again every %g s, and messages wait "
-                "in memory%s%s",
+                "stream %r of %s cannot be written: %s; %smessages wait in memory%s%s",
                 self._stream,
                 self._archive.path,
                 error,
-                RETRY_S,
+                again,
                 "" if self._buffer.waits else "; when it is full, they are noted as lost",
                 "; let the archive keep less (retain_bytes)" if isinstance(error, StorageFull) else "",
                 exc_info=None if isinstance(error, IpcBusError) else error,

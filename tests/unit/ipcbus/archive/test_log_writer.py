@@ -370,3 +370,20 @@ def test_a_writer_that_failed_leaves_no_file_open_and_gives_its_lock_back(
     assert [link for link in links if link.startswith(str(tmp_path))] == []
     with Archive(tmp_path).writer("host") as again:
         assert again.next_offset in (1, 2)
+
+
+@pytest.mark.parametrize("found_by", ["sync", "roll", "close"])
+@pytest.mark.parametrize("gone", ["*.dat", "watermark", "names*", "lock"])
+def test_a_writer_whose_open_files_are_removed_fails(tmp_path: Path, found_by: str, gone: str) -> None:
+    archive = Archive.create(tmp_path)
+    writer = archive.writer("host")
+    add(writer, [b"first"])
+    (path,) = tmp_path.rglob(gone)
+    path.unlink()
+    with pytest.raises(StorageError, match="were removed or moved while the log was written"):
+        getattr(writer, found_by)()
+    if found_by != "close":
+        with pytest.raises(StorageError, match="close it and make a new one"):
+            add(writer, [b"second"])
+        writer.close()
+    assert archive.writing("host") is None

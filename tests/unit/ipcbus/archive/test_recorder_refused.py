@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SMALL = 1 << 17
 
@@ -231,3 +233,57 @@ def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal)
         written(recorder, 100)
         assert recorder.stats.dropped == 0
     assert values(rows_of(archive)) == [bytes([number]) * 4000 for number in range(100)]
+
+
+def take_away(archive: Archive, what: str) -> None:
+    """Removes or moves an archive, or the open files of its log."""
+    if what == "moved":
+        archive.path.rename(archive.path.with_name("elsewhere"))
+    elif what == "archive":
+        shutil.rmtree(archive.path)
+    else:
+        for path in archive.path.rglob("*.dat" if what == "segment" else "watermark"):
+            path.unlink()
+
+
+@pytest.mark.parametrize("what", ["archive", "moved", "segment", "watermark"])
+def test_a_recorder_whose_archive_is_removed_fails(
+    context: ipcbus.Context,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("ipcbus.archive.writer_thread._HOUSEKEEPING_S", 0.01)
+    monkeypatch.setattr("ipcbus.archive.writer_thread._RETAIN_S", 0)
+    archive, source = Archive.create(tmp_path / "archive"), context.source("t")
+    recorder = Recorder(context, archive, ["t"], limits=Limits(sync="never"))
+    recorder.start()
+    source.wait_for_receivers(1, 30)
+    source.send(b"written", flush=True)
+    written(recorder, 1)
+    take_away(archive, what)
+    until(lambda: recorder.stats.state == "failing", "the recorder to see it")
+    source.send(b"later", flush=True)
+    until(lambda: recorder.stats.buffered_bytes > 0 and recorder.stats.errors > 2, "another try")
+    with pytest.raises(StorageError, match="bytes of messages are not in the log .*: files of the log, or its archive"):
+        recorder.stop()
+    assert (recorder.stats.messages, recorder.stats.unwritten) == (1, 1)
+    assert archive.path.exists() == (what in ("segment", "watermark"))
+    assert "tries again" not in caplog.text
+
+
+@pytest.mark.parametrize("what", ["archive", "moved", "segment", "watermark"])
+def test_a_recorder_looks_at_its_stop_whether_its_archive_is_there(
+    context: ipcbus.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr("ipcbus.archive.writer_thread._HOUSEKEEPING_S", 3600)
+    archive, source = Archive.create(tmp_path / "archive"), context.source("t")
+    recorder = Recorder(context, archive, ["t"])
+    recorder.start()
+    source.wait_for_receivers(1, 30)
+    source.send(b"written", flush=True)
+    written(recorder, 1)
+    take_away(archive, what)
+    with pytest.raises(StorageError, match="were removed or moved while the log was written"):
+        recorder.stop()
