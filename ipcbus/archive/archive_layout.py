@@ -40,7 +40,9 @@ carry is not recorded.
 `sequence` is `Message.sequence_number`, the last sequence number that the row spans, and `numbers` says how many the
 row spans: one for a message, more for a message that came in fragments, all lost ones for a loss, and 0 for a BOS or
 EOS. A BOS row has -2 minus the number of the topic in its session as `sequence`, so that a topic which began again in
-the session differs from the one before; -1 stands for an unknown number, and an EOS row has -1. Where a message
+the session differs from the one before; -1 stands for an unknown number, and an EOS row has -1. The messages and losses
+of a topic name and a session are of the topic number of the last BOS row before them: a recorder writes that row again
+where they come in another order than the beginnings. An EOS row may stand anywhere. Where a message
 has one sequence number, bit BATCH_WAIT of `numbers` says that the wait in the batch is known, and the 31 bits below are
 that wait in units of BATCH_WAIT_NS: the time from the send to the publication of the datagram. `topic` and `session`
 are numbers of the log's names; topics and sessions share one numbering, and 0 stands for no name. Times are ns since

@@ -72,14 +72,15 @@ class BlockSteps:
     """Reads the blocks of a log, one after the other; several small ones together. No file is open between steps."""
 
     def __init__(
-        self, log: Log, start: int, wants: Callable[[Buffer], bool] | None, fault: Callable[[str], None] | None
+        self, log: Log, start: int, wants: Callable[[bytearray, int], bool] | None, fault: Callable[[str], None] | None
     ) -> None:
         """Begins before a row.
 
         Args:
             log: the log.
             start: the offset of the first row that is wanted; earlier ones of its block come too.
-            wants: returns whether the messages of some rows are wanted; None: never.
+            wants: called with some rows, which it may change, and the offset of the first; returns whether their
+                messages are wanted. None: never.
             fault: called with the rows that cannot be read, and why; they are left out.
         """
         self._log, self._wants, self._fault = log, wants, fault
@@ -120,7 +121,7 @@ class BlockSteps:
             wrong = self._rows.step(self._log, base, "idx")
             if wrong == "":
                 rows = self._rows.bytes
-                if self._wants is None or not self._wants(rows):
+                if self._wants is None or not self._wants(rows, first.first_offset):
                     self._done()
                     return CheckedRows(first.first_offset, rows, b"", first.position) if self._wants is None else None
                 self._data = _Part(first.position, [(each.bytes, each.bytes_crc) for each in run])

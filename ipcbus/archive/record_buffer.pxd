@@ -4,8 +4,12 @@ from ipcbus.archive._archive_layout cimport Row
 from ipcbus.archive.row_block cimport RowBlock
 from ipcbus.delivery.received_message cimport Message, Origin
 
+cdef class NewestRows:
+    cdef int64_t number         # of the topic in its session, as in `Origin.number`
+
 cdef class TopicState:
     cdef uint32_t topic, session
+    cdef NewestRows newest      # the same object for all topic numbers of a topic name and a session
     cdef int64_t resume_at      # the log has, or reports as lost, the numbers below this one; -1 when not known
     cdef int64_t until_ns       # what was sent later is of a topic that began again
     cdef uint64_t noted         # number of the last row noted for it, plus 1
@@ -16,6 +20,7 @@ cdef class RecordBuffer:
     cdef readonly bint out_of_memory            # a message found no memory, and none was appended since
     cdef public bint waits
     cdef dict topic_states                      # by origin
+    cdef dict newest_rows                       # by the numbers of topic name and session
     cdef dict resume_positions
     cdef Origin origin                          # of the message before
     cdef TopicState topic_state                 # that origin's
@@ -39,6 +44,7 @@ cdef class RecordBuffer:
     cdef void append(self, Message message) noexcept
     cdef int copy_without_gil(self, Message message) except -1
     cdef int event(self, Message message) except -1
+    cdef int tell_topic_number(self, Message message) except -1
     cdef int select_origin(self, Origin origin) except -1
     cdef bint is_known(self, Message message) except -1
     cdef int note_missed(self, int64_t until) except -1

@@ -49,6 +49,10 @@ cdef class TopicState:
     """What the record buffer knows of a topic of a session."""
 
 
+cdef class NewestRows:
+    """Which topic number the newest rows of a topic name and a session are of."""
+
+
 cdef class RecordBuffer:
     def __init__(self, size_t buffer_bytes, wake, freed, *, bint waits=False, resume_positions={},
                  size_t message_max=SEGMENT_BYTES_MAX, size_t parts=16):
@@ -63,7 +67,7 @@ cdef class RecordBuffer:
         self.waits = waits
         self.message_max = message_max
         self.resume_positions = dict(resume_positions)
-        self.topics, self.sources, self.topic_states = {}, {}, {}
+        self.topics, self.sources, self.topic_states, self.newest_rows = {}, {}, {}, {}
         self.full_blocks, self.free_blocks = deque(), []
 
     def __dealloc__(self):
@@ -77,6 +81,8 @@ cdef class RecordBuffer:
         with cython.critical_section(self):
             if message.origin is not self.origin:
                 self.select_origin(message.origin)
+                if self.topic_state.newest.number != message.origin.number:
+                    self.tell_topic_number(message)
             target = self.open_block
             if (message.kind or self.notes_count or self.topic_state.resume_at >= 0 or target is None
                     or <size_t>(<char *>target.back - target.front) < need):
@@ -230,12 +236,29 @@ cdef class RecordBuffer:
     # ------------------------------------------------------------------ topics of sessions
 
     @cython.final
+    cdef int tell_topic_number(self, Message message) except -1:
+        """Notes a BOS row before rows of another topic number.
+
+        Where a topic began again in its session, its events may come before the last messages of the one before.
+        """
+        if message.kind != TYPE_EOS:
+            self.topic_state.newest.number = message.origin.number
+            if message.kind != TYPE_BOS:
+                self.note(TYPE_BOS, -1 - message.origin.number, -2 - message.origin.number)
+        return 0
+
+    @cython.final
     cdef int select_origin(self, Origin origin) except -1:
         cdef TopicState topic_state = self.topic_states.get(origin)
         if topic_state is None:
             topic_state = TopicState()
             topic_state.topic = number_of_name(self.topics, origin.topic)
             topic_state.session = number_of_name(self.sources, origin.source)
+            key = <uint64_t>topic_state.topic << 32 | topic_state.session
+            topic_state.newest = self.newest_rows.get(key)
+            if topic_state.newest is None:
+                topic_state.newest = self.newest_rows[key] = NewestRows()
+                topic_state.newest.number = origin.number
             position = self.resume_positions.pop((origin.topic, origin.source), None)
             topic_state.resume_at, topic_state.until_ns = (-1, 0) if position is None else position.of(origin.number)
             self.topic_states[origin] = topic_state

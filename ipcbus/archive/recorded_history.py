@@ -17,8 +17,6 @@ from ipcbus.errors import IpcBusError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from typing_extensions import Buffer
-
     from ipcbus.archive.log import Log
 
 _log = logging.getLogger("ipcbus")
@@ -29,6 +27,8 @@ _BYTES: Final = 256 << 10
 """About the most bytes of messages that one call returns."""
 _PATIENCE_S: Final = 0.25
 """How long the first message is waited for, if a recorder writes into the archive."""
+_BEHIND_S: Final = 10.0
+"""How long the beginning of the topic is waited for, if a recorder has an earlier topic of this name and session."""
 _SILENT_S: Final = 1.0
 """How long after the beginning or end of the topic in a log the recorder is waited for, beside its own delay."""
 _LOOK_S: Final = 0.01
@@ -96,6 +96,7 @@ class RecordedTopic:
         self.faults = 0
         """How often rows could not be read: damage, a missing segment, or an answer of the system."""
         self._patience_at = time.monotonic() + _PATIENCE_S
+        self._behind_until = time.monotonic() + _BEHIND_S
         self.logs: list[_TopicLog] = []
         self._look_up()
 
@@ -103,6 +104,7 @@ class RecordedTopic:
         archive, fault = self._archive, self._fault
         self._look_at = time.monotonic() + _LOOK_S
         self._is_written = False
+        known = {log.key: log for log in self.logs}
         try:
             found = archive.logs()
         except (IpcBusError, OSError) as error:
@@ -110,13 +112,18 @@ class RecordedTopic:
             return
         for log in found:
             try:
-                self._is_written |= recorded_topics.delay_s(archive, log.stream, self._topic) is not None
+                is_written = recorded_topics.delay_s(archive, log.stream, self._topic) is not None
+                self._is_written |= is_written
+                if log.key in known:
+                    known[log.key].search_on(is_written=is_written)
+                    continue
                 names = log.names()
                 topics = [number for number, name in names.topics.items() if name == self._topic]
                 sessions = [number for number, name in names.sessions.items() if name == self._source]
                 if topics and sessions:
                     place = _Place(topics[0], sessions[0], self._number)
                     self.logs.append(_TopicLog(archive, log, self._topic, place, fault))
+                    self.logs[-1].is_written = is_written
             except (IpcBusError, OSError) as error:
                 fault(f"log {log.key}", str(error))
 
@@ -126,20 +133,32 @@ class RecordedTopic:
 
     def begin(self, next_sequence: int, wanted: int) -> int | None:
         """Returns the first number that the archive has, or NUMBER_MAX; None while the logs are searched."""
-        if any([log.search() for log in self.logs]):
+        if any([log.search() for log in self.logs]) or self._waits_for_first():
             return None
-        if self._is_written and all(log.found.last < 0 for log in self.logs) and time.monotonic() < self._patience_at:
-            if time.monotonic() >= self._look_at:  # a recorder that has just begun shows its first messages soon
-                self.logs.clear()
-                self._look_up()
-            return None
-        self.logs = [log for log in self.logs if log.found.last < next_sequence]  # others are of an earlier source
+        # Rows that no BOS tells apart, with numbers that the source has not reached, are of an earlier source.
+        self.logs = [log for log in self.logs if log.found.is_certain or log.found.last < next_sequence]
         for log in self.logs:
             log.seek(wanted)
         return min((log.found.first for log in self.logs), default=NUMBER_MAX)
 
+    def _waits_for_first(self) -> bool:
+        """Returns whether a recorder may show the first message soon; looks again now and then."""
+        now = time.monotonic()
+        is_behind = any(log.is_written and log.found.is_behind for log in self.logs)
+        until = self._behind_until if is_behind else self._patience_at
+        if not self._is_written or any(log.found.last >= 0 for log in self.logs) or now >= until:
+            return False
+        if is_behind:
+            self._patience_at = now + _PATIENCE_S  # from the beginning on
+        if now >= self._look_at:
+            self._look_up()
+        return True
+
     def read(self, first: int, last: int) -> OlderPiece | None:
         """Returns the next messages from a number on; None while they are searched."""
+        if any([log.search() for log in self.logs]):
+            # Without `begin`: the search says which topic number the next rows have. The source is asked meanwhile.
+            return OlderPiece(NUMBER_MAX, -1, 0, b"", True)
         begins = [log.begin(first) for log in self.logs]
         begin, best, grows = NUMBER_MAX, None, any(log.grows for log in self.logs)
         for log, found in zip(self.logs, begins, strict=True):
@@ -163,7 +182,7 @@ class _TopicLog:
         self, archive: Archive, log: Log, topic: str, place: _Place, fault: Callable[[str, str], None]
     ) -> None:
         self._archive, self._log, self._topic, self._place, self._report = archive, log, topic, place, fault
-        self.found = RowSearch(place.topic, place.session)
+        self.found = RowSearch(place.topic, place.session, place.number)
         start, self._end = log.bounds()
         self._search = BlockSteps(log, start, None, None)  # what it cannot read is reported when it is read
         # Without a search, what is recorded from now on is read.
@@ -174,8 +193,15 @@ class _TopicLog:
         self._entries: RowEntries | None = None
         self._delay_s: float | None = None
         self._silent_since: float | None = None
+        self.is_written = False
+        """Whether a recorder of the topic writes the log, as of the last look."""
         self.lost_below = 0
         """The number after the last loss that was read."""
+
+    @property
+    def key(self) -> str:
+        """The key of the log."""
+        return self._log.key
 
     @property
     def grows(self) -> bool:
@@ -185,8 +211,13 @@ class _TopicLog:
         # One that has just joined the topic, or joins it again, may have some that are not written.
         return time.monotonic() < self._silent_since + _SILENT_S + 2 * self._delay_s
 
+    def search_on(self, *, is_written: bool) -> None:
+        """Lets `search` go on to the present end of the log."""
+        self.is_written = is_written
+        self._search_end = self._end = self._log.bounds()[1]
+
     def search(self) -> bool:
-        """Looks at some more rows; returns whether there are more, as of when the object was made."""
+        """Looks at some more rows; returns whether there are more, as of when the object was made, or `search_on`."""
         if self._search.offset < self._search_end:
             rows = self._search.step(self._search_end)
             if rows is not None:
@@ -197,8 +228,7 @@ class _TopicLog:
         """Begins to read at a number, or at the first one that is recorded."""
         places = self.found.places
         at = bisect_right(places, wanted, key=lambda place: place[0]) - 1
-        if places:
-            self._reader.offset = places[max(0, at)][1]
+        self._reader.offset = places[max(0, at)][1] if places else self._search_end
 
     # ------------------------------------------------------------------ reading
 
@@ -241,8 +271,9 @@ class _TopicLog:
                 self._delay_s = None
         return self._reader.offset < self._end
 
-    def _wants(self, rows: Buffer) -> bool:
+    def _wants(self, rows: bytearray, offset: int) -> bool:
         place = self._place
+        self.found.leave_out_others(rows, offset)
         entries = RowEntries(rows, b"", 0, place.topic, place.session, place.number)
         self.lost_below = entries.lost_below(self.lost_below)
         ends = entries.ends_without_message()

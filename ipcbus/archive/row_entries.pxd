@@ -4,11 +4,20 @@ from ipcbus.archive._archive_layout cimport Row
 
 cdef class RowSearch:
     cdef uint32_t topic, session
+    cdef int64_t number         # of the topic in its session
+    cdef list changes           # offsets, ascending, and the topic number of the rows from there on
+    cdef int64_t changed_at, newest     # the last one of them
     cdef readonly int64_t first, last
     cdef readonly list places
-    cdef int64_t sent_ns
+    cdef readonly bint is_certain
+    cdef int64_t sent_ns, again_ns
 
     cdef int forget(self) except -1
+    cdef int forget_before(self, int64_t offset, int64_t number) except -1
+    cdef int change(self, int64_t offset, int64_t number) except -1
+    cdef int64_t number_at(self, int64_t offset) except? -1
+    cdef int64_t change_after(self, int64_t offset) except -1
+    cdef int64_t named(self, const Row *row, int64_t offset) except? -1
 
 cdef class RowEntries:
     cdef const unsigned char[::1] rows, data

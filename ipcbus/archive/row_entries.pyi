@@ -3,10 +3,12 @@
 from typing_extensions import Buffer
 
 class RowSearch:
-    """Notes which numbers the rows of a log have.
+    """Notes which numbers the rows of one topic number of a session have, and tells them from others of the same name.
 
-    A topic that began again in the same session replaces the one before: a number that is not higher than the ones
-    before it was sent 10 ms later than these, or more.
+    A topic that begins again in its session gets another topic number. Rows of type BOS say which topic number the
+    rows after them have. Where that row is missing, as after a removal of old segments, the times tell: a topic that
+    began again replaces the one before when a number that is not higher was sent 10 ms later, or, after its own BOS,
+    just later.
     """
 
     first: int
@@ -15,12 +17,28 @@ class RowSearch:
     """The last number; -1 without one."""
     places: list[tuple[int, int]]
     """Numbers, ascending, and at which offset to begin to read for them."""
+    is_certain: bool
+    """Whether a row of type BOS says that the messages are of the topic number."""
+    is_behind: bool
+    """Whether the last rows are of another topic number, so that those of the wanted one are not recorded yet."""
 
-    def __init__(self, topic: int, session: int) -> None:
-        """Makes a search for the messages of a topic and a session, by their numbers in the log."""
+    def __init__(self, topic: int, session: int, number: int) -> None:
+        """Makes a search.
+
+        Args:
+            topic: the number of the topic in the log.
+            session: the number of the session in the log.
+            number: the number of the topic in its session.
+        """
 
     def note(self, rows: Buffer, offset: int) -> None:
         """Notes the numbers of consecutive rows; `offset` is that of the first."""
+
+    def leave_out_others(self, rows: bytearray, offset: int) -> None:
+        """Takes the topic from the rows of other topic numbers.
+
+        Call it when the log is noted, for any of the noted rows, and for later ones in their order.
+        """
 
 class RowEntries:
     """Takes messages out of consecutive rows, as the entries of a RETRANSMISSION.

@@ -28,6 +28,9 @@ from ipcbus.wire._wire_layout cimport (
 from ipcbus.embedding import NUMBER_MAX
 
 cdef uint32_t BATCH_WAIT = <uint32_t>1 << BATCH_WAIT_BIT
+cdef enum:
+    UNKNOWN = -1    # topic number of rows before which no row of type BOS says it
+    ANOTHER = -2    # topic number of rows that are not of the wanted one, whatever they are of
 
 
 cdef inline uint64_t aligned(uint64_t length) noexcept:
@@ -52,25 +55,74 @@ cdef inline uint64_t entries_size(const Row *row) noexcept:
 
 
 cdef class RowSearch:
-    def __init__(self, uint32_t topic, uint32_t session):
-        self.topic, self.session = topic, session
+    def __init__(self, uint32_t topic, uint32_t session, int64_t number):
+        self.topic, self.session, self.number = topic, session, number
+        self.changes, self.changed_at, self.newest = [], -1, UNKNOWN
         self.forget()
 
     cdef int forget(self) except -1:
         self.first, self.last, self.sent_ns = NUMBER_MAX, -1, -1
         self.places = []
+        self.again_ns, self.is_certain = AGAIN_NS, False
         return 0
+
+    cdef int forget_before(self, int64_t offset, int64_t number) except -1:
+        """Takes all rows before a row for those of other topic numbers."""
+        self.forget()
+        self.changes = [(0, ANOTHER)]
+        return self.change(offset, number)
+
+    cdef int change(self, int64_t offset, int64_t number) except -1:
+        """Takes note that the rows from an offset on have a topic number."""
+        self.changes.append((offset, number))
+        self.changed_at, self.newest = offset, number
+        return 0
+
+    cdef int64_t number_at(self, int64_t offset) except? -1:
+        """Returns which topic number a row has, as far as the rows before it say."""
+        for at, number in reversed(self.changes):
+            if at <= offset:
+                return number
+        return UNKNOWN
+
+    cdef int64_t change_after(self, int64_t offset) except -1:
+        """Returns the offset behind a row where the topic number changes, as far as it is known."""
+        return min((at for at, _ in self.changes if at > offset), default=INT64_MAX)
+
+    cdef int64_t named(self, const Row *row, int64_t offset) except? -1:
+        """Returns which topic number the rows after a row of type BOS have; notes it when it is read first."""
+        cdef int64_t number = -2 - row.sequence if row.sequence < UNKNOWN else UNKNOWN
+        if offset > self.changed_at and number != self.newest:
+            self.change(offset, number)
+        return number
+
+    @property
+    def is_behind(self):
+        return self.newest != UNKNOWN and self.newest != self.number
 
     def note(self, const unsigned char[::1] rows not None, int64_t offset):
         cdef const Row *row = <const Row *>&rows[0]
         cdef const Row *end = row + rows.shape[0] // sizeof(Row)
-        cdef int64_t first
+        cdef int64_t first, number = self.number_at(offset)
         cdef bint noted = False
         while row < end:
-            if row.topic == self.topic and row.session == self.session and row.type == TYPE_DATA and row.sequence >= 0:
-                if row.sequence <= self.last and row.send_ns > self.sent_ns + AGAIN_NS:
-                    self.forget()
+            if row.topic != self.topic or row.session != self.session:
+                pass
+            elif row.type == TYPE_BOS:
+                number = self.named(row, offset)
+                if not self.is_certain and number != UNKNOWN:
+                    if number != self.number:
+                        # What was found is most likely of that one, or of one before it.
+                        self.forget_before(offset, number)
+                        noted = False
+                    self.again_ns = 0   # a message that was recorded twice has the same send time
+            elif row.type == TYPE_DATA and row.sequence >= 0 and (number == self.number or number == UNKNOWN):
+                if row.sequence <= self.last and row.send_ns > self.sent_ns + self.again_ns:
+                    self.forget_before(offset, number)
                     noted = False
+                if self.last < 0:
+                    self.is_certain = number == self.number
+                    self.again_ns = AGAIN_NS
                 first = max(0, row.sequence - max(1, numbers_of(row)) + 1)
                 if first > self.last and not noted:
                     self.places.append((first, offset))
@@ -78,6 +130,22 @@ cdef class RowSearch:
                 self.first = min(self.first, first)
                 self.last = max(self.last, row.sequence)
                 self.sent_ns = max(self.sent_ns, row.send_ns)
+            row += 1
+            offset += 1
+
+    def leave_out_others(self, unsigned char[::1] rows not None, int64_t offset):
+        cdef Row *row = <Row *>&rows[0]
+        cdef Row *end = row + rows.shape[0] // sizeof(Row)
+        cdef int64_t number = UNKNOWN, change = offset
+        while row < end:
+            if row.topic == self.topic and row.session == self.session:
+                if row.type == TYPE_BOS:
+                    self.named(row, offset)
+                    change = offset
+                if offset >= change:
+                    number, change = self.number_at(offset), self.change_after(offset)
+                if number != self.number and number != UNKNOWN:
+                    row.topic = 0   # stands for no topic
             row += 1
             offset += 1
 

@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageFlag, MessageType
-from ipcbus.archive import Archive, Recorder
+from ipcbus.archive import Archive, Recorder, recorded_history
 from tests.conformance.test_late_join import Reader, send
 from tests.kit.bus import LBTIPC, LBTRU, LBTSMX, RECEIVER_PACED, Bus, Kind
 from tests.kit.forms import FORMS, CallbackTaker, Taker
@@ -274,6 +274,70 @@ def test_a_topic_that_began_again_in_its_session_gets_its_own_rows_only(bus: Bus
     late = Reader(bus, history_archive=path)
     late.account(1000)
     assert late.ledger.lost == 0
+
+
+def begin_again(bus: Bus, source: ipcbus.Source, sending: ipcbus.Context, count: int) -> ipcbus.Source:
+    """Sends the first messages of a topic, closes it and sends others on the next source of the topic."""
+    for number in range(count):
+        source.send(b"first %d" % number)
+    source.flush()
+    source.close()
+    again = bus.source("t", sending, **bus.kind.id(20100))
+    assert again.source == source.source
+    bus.joined(again)
+    for number in range(count):
+        again.send(b"second %d" % number)
+    again.flush()
+    return again
+
+
+def all_of(bus: Bus, path: Path, count: int) -> list[bytes]:
+    """What a receiver gets of this many numbers."""
+    got: list[ipcbus.Message] = []
+    bus.context("late").receiver("t", got.append, history_archive=str(path))
+    bus.until(lambda: sum(map(_numbers, got)) == count, "all numbers")
+    return [message.data for message in got if message.type is MessageType.DATA]
+
+
+@embedded
+@pytest.mark.parametrize("count", [100, 3000])
+def test_a_topic_that_began_again_at_once_gets_its_own_rows_only(bus: Bus, tmp_path: Path, count: int) -> None:
+    sending = bus.context("sending")
+    bus.source("other", sending, **bus.kind.id(20100))  # the session goes on
+    source = bus.source("t", sending, **bus.kind.id(20100))
+    with Recorder(bus.context("recording"), Archive.create(tmp_path), ["t"], stream="s") as recorder:
+        bus.joined(source)
+        begin_again(bus, source, sending, count)
+        written(recorder, 2 * count)
+        assert all_of(bus, tmp_path, count) == [b"second %d" % number for number in range(count)]
+
+
+@embedded
+@only_ipc
+def test_a_recorder_that_has_only_the_topic_before_it_began_again_is_waited_for(
+    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes what it has when the receiver is there."""
+    monkeypatch.setattr(recorded_history, "_BEHIND_S", 3600)
+    sending, path = bus.context("sending"), str(tmp_path)
+    bus.source("other", sending, **bus.kind.id(20100))
+    source = bus.source("t", sending, **bus.kind.id(20100))
+    archive, recording = Archive.create(tmp_path), bus.context("recording")
+    with Recorder(recording, archive, ["t"], stream="s") as recorder:
+        bus.joined(source)
+        source.send(b"first", flush=True)
+        written(recorder, 1)
+    until(lambda: source.receivers == 0, "the end of the recorder")
+    with Recorder(recording, archive, ["t"], stream="s", flush_seconds=60) as recorder:
+        bus.joined(source)
+        again = begin_again(bus, source, sending, 100)
+        got: list[ipcbus.Message] = []
+        bus.context("late").receiver("t", got.append, history_archive=path)
+        bus.joined(again, 2)
+        bus.until(lambda: recorder.stats.buffered_bytes > 0, "the messages of the recorder")
+    bus.until(lambda: sum(map(_numbers, got)) == 100, "all numbers")
+    found = [message.data for message in got if message.type is MessageType.DATA]
+    assert found == [b"second %d" % number for number in range(100)]
 
 
 def test_a_path_without_an_archive_is_refused(bus: Bus, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def add(writer: LogWriter, first: int, count: int) -> None:
 def read(writer: LogWriter, start: int = 0, wants: bool = True) -> tuple[list[int], list[str], int]:
     """Numbers that come, faults, and how many parts they come in; checks where the messages lie."""
     faults: list[str] = []
-    steps = BlockSteps(writer.log, start, (lambda rows: True) if wants else None, faults.append)
+    steps = BlockSteps(writer.log, start, (lambda rows, offset: True) if wants else None, faults.append)
     end, got, parts = writer.log.bounds()[1], [], 0
     while steps.offset < end:
         found = steps.step(end)
@@ -91,7 +91,7 @@ def test_a_segment_that_retention_removes_meanwhile_is_left_out_silently(writer:
     writer.roll()
     add(writer, 10, 10)
     faults: list[str] = []
-    steps = BlockSteps(writer.log, 0, lambda rows: True, faults.append)
+    steps = BlockSteps(writer.log, 0, lambda rows, offset: True, faults.append)
     assert steps.step(20) is None
     for file in tmp_path.rglob("*00000.*"):
         if file.stem == "0" * 20:

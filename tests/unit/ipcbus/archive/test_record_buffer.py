@@ -230,6 +230,37 @@ def test_a_topic_that_began_again_has_a_number_of_its_own_and_is_recorded_from_i
     assert desk.stage.missed == 2
 
 
+def test_rows_of_a_topic_before_it_began_again_are_told_from_later_ones() -> None:
+    """The topic's events may come before the last messages of the one before."""
+    desk = Desk()
+    before, again = Origin("t", "s", 7), Origin("t", "s", 8)
+    desk.event(MessageType.BOS, origin=before)
+    desk.send(0, b"", before)
+    desk.event(MessageType.BOS, origin=again)
+    desk.send(1, b"", before)
+    desk.send(5, b"", Origin("u", "s", 9))
+    desk.send(2, b"", before)
+    desk.send(0, b"", again)
+    desk.event(MessageType.EOS, origin=before)
+    desk.send(1, b"", again)
+    desk.event(LOSS, 3, 3, before)
+    assert [(row.topic, row.type, row.last) for row in desk.drain()] == [
+        (0, 20, -9),
+        (0, 0, 0),
+        (0, 20, -10),
+        (0, 20, -9),
+        (0, 0, 1),
+        (1, 0, 5),
+        (0, 0, 2),
+        (0, 20, -10),
+        (0, 0, 0),
+        (0, 1, -1),
+        (0, 0, 1),
+        (0, 20, -9),
+        (0, LOSS, 3),
+    ]
+
+
 def test_a_topic_with_the_same_number_goes_on_whatever_its_times_are() -> None:
     desk = Desk(resume_positions={("t", "s"): at(5, 0, 7)})
     origin = Origin("t", "s", 7)

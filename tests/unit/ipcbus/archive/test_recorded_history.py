@@ -37,6 +37,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is looked at each time, and no recorder is given time."""
     monkeypatch.setattr(recorded_history, "_LOOK_S", 0)
     monkeypatch.setattr(recorded_history, "_PATIENCE_S", 0)
+    monkeypatch.setattr(recorded_history, "_BEHIND_S", 0)
 
 
 def add(writer: LogWriter, first: int, count: int, *, source: str = "x", topic: str = "a", sent_ns: int = 0) -> None:
@@ -129,6 +130,11 @@ def look(found: RecordedTopic, first: int) -> OlderPiece:
     return piece
 
 
+def began(writer: LogWriter, number: int) -> None:
+    """The row that says which number the topic has in its session from now on."""
+    lose(writer, -2 - number, 0, kind=20)
+
+
 @pytest.mark.parametrize("kind", [TYPE_LOSS_RECORDER, 4, 5])
 def test_what_a_recorder_that_still_writes_has_lost_is_not_waited_for(
     writer: LogWriter, tmp_path: Path, kind: int
@@ -159,7 +165,7 @@ def test_what_one_recorder_has_lost_another_one_may_bring(writer: LogWriter, tmp
 def test_a_loss_of_a_topic_before_it_began_again_says_nothing(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 5)
     lose(writer, 9, 5)
-    lose(writer, -3, 0, kind=20)
+    began(writer, NUMBER)
     add(writer, 0, 2, sent_ns=SECOND)
     found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     begun(found)
@@ -224,9 +230,77 @@ def test_a_step_reads_a_bounded_part_and_returns_a_bounded_number(
 def test_without_a_search_only_what_is_recorded_later_is_read(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 3)
     found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    searched(found)
     assert all_from(found, 0) == []
     add(writer, 3, 3)
     assert all_from(found, 0) == [3, 4, 5]
+
+
+def searched(found: RecordedTopic) -> None:
+    """Reads until the topic number of what is recorded next is known; until then the source is asked."""
+    while any(log._search.offset < log._search_end for log in found.logs):
+        assert found.read(0, NUMBER_MAX) == (NUMBER_MAX, -1, 0, b"", True)
+
+
+@pytest.mark.parametrize("searches", [False, True])
+@pytest.mark.parametrize("blocks", [False, True])
+def test_what_is_recorded_later_of_the_topic_before_it_began_again_does_not_come(
+    writer: LogWriter, tmp_path: Path, searches: bool, blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder is behind: the topic of the receiver has begun, but its beginning is not recorded yet."""
+    monkeypatch.setattr(block_steps, "_BYTES", 1 if blocks else 1 << 20)
+    began(writer, NUMBER - 1)
+    add(writer, 0, 50)
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    if searches:
+        assert begun(found) == NUMBER_MAX
+    else:
+        searched(found)
+    add(writer, 50, 50)
+    assert all_from(found, 0) == []
+    began(writer, NUMBER)
+    add(writer, 30, 5)
+    assert all_from(found, 0) == [30, 31, 32, 33, 34]
+    began(writer, NUMBER + 1)
+    add(writer, 35, 5)
+    assert all_from(found, 35) == []
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize(("first", "count"), [(0, 20), (10, 20), (60, 20)])
+def test_a_topic_that_began_again_at_once_is_found_alone(
+    writer: LogWriter, tmp_path: Path, blocks: bool, first: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first message follows the last one of the topic before within no time, and it has fewer, or others."""
+    monkeypatch.setattr(block_steps, "_BYTES", 1 if blocks else 1 << 20)
+    began(writer, NUMBER - 1)
+    add(writer, 0, 50)
+    began(writer, NUMBER)
+    add(writer, first, count)
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    began(writer, NUMBER + 1)
+    add(writer, 0, 100)
+    assert begun(found, first + count) == first
+    assert all_from(found, 0) == list(range(first, first + count))
+
+
+def test_the_beginning_is_waited_for_while_a_recorder_has_only_an_earlier_topic(
+    writer: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_history, "_BEHIND_S", 3600)
+    monkeypatch.setattr(recorded_history, "_PATIENCE_S", 3600)
+    began(writer, NUMBER - 1)
+    add(writer, 0, 50)
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    for _ in range(100):
+        assert found.begin(5, 0) is None
+    add(writer, 50, 10)
+    for _ in range(100):
+        assert found.begin(5, 0) is None
+    began(writer, NUMBER)
+    add(writer, 3, 7)  # more than the source had when it was asked
+    assert begun(found, 5) == 3
+    assert all_from(found, 0) == [3, 4, 5, 6, 7, 8, 9]
 
 
 def test_rows_that_were_recorded_twice_come_once(writer: LogWriter, tmp_path: Path) -> None:
