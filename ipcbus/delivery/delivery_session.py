@@ -253,14 +253,22 @@ class DeliverySession:
 
     def release(self, number: int) -> None:
         """Lets a topic begin that is held back."""
-        before, controller = self._held.pop(number, None), self.topic(number)
-        if before is not None and controller is not None:
+        before, controller = self._held.get(number), self.topic(number)
+        if before is not None and controller is not None and controller.held:
             controller.held = False
             try:
                 before()
-            finally:
-                self._send_bos_to_all(controller)
+            except BaseException as error:  # of a callback
+                self._raised = error
+            # Not before: a callback may have made another receiver of the topic.
+            self._held.pop(number, None)
+            self._send_bos_to_all(controller)
             self._raise()
+
+    def is_releasing(self, number: int) -> bool:
+        """Returns whether a call of `release` is letting a topic begin."""
+        controller = self.topic(number)
+        return number in self._held and controller is not None and not controller.held
 
     def begin_topic(self, number: int) -> None:
         """Gives each sink of the topic the session's BOS once, if the session has begun; not while it is held back."""
@@ -294,6 +302,8 @@ class DeliverySession:
             controller: the topic's controller.
             next_sequence: the number that the topic's next message would have had; 0 when that is not known.
         """
+        if controller.ended and controller.misses_below(next_sequence):
+            controller.ended = False  # it was interrupted, and no later stay has brought the rest
         while True:
             try:
                 self.release(controller.topic_number)
@@ -363,8 +373,11 @@ class DeliverySession:
         self.demux.count_lost(last - first + 1)
         # A receiver that loses the very first messages still gets BOS.
         self._begun = True
-        self.release(controller.topic_number)
-        self._send_bos_to_all(controller)
+        try:
+            self.release(controller.topic_number)
+        except BaseException as error:  # of a callback: the loss is still reported
+            self._raised = error
+        self._send_bos_to_all(controller)  # type: ignore[arg-type]  # this session made it
         for kind, begin, end in loss_events(first, last, burst=burst):
             self._report(controller, kind, begin, end)
         self._raise()
@@ -373,12 +386,12 @@ class DeliverySession:
         """Shows the counters of a controller that changed although no datagram arrived for it."""
         self.demux.show_tally()
 
-    def _send_bos_to_all(self, controller: Controller) -> None:
+    def _send_bos_to_all(self, controller: RecoveringController) -> None:
         for each in (controller, *(history.controller for history in self.histories(controller.topic_number))):
             self._send_bos(each)
 
-    def _send_bos(self, controller: Controller) -> None:
-        if not self._begun or controller.topic_number in self._held:
+    def _send_bos(self, controller: RecoveringController) -> None:
+        if not self._begun or controller.ended or controller.topic_number in self._held:
             return
         had_bos = self._had_bos.setdefault(controller.topic_number, set())
         had_bos -= {sink for sink in had_bos if sink.closed}

@@ -125,6 +125,8 @@ class ReceivingSession:
         self.demux.set_upstream(datagram_source)
         self._delivered = delivered
         self._draining: dict[int, Callable[[], bool]] = {}
+        self._ending: set[int] = set()
+        """The topics of these whose receivers are just getting the end."""
         self._held_behind: dict[int, int] = {}
         """The topics that are held back behind one that has closed, and the number of the latter."""
         self._left_off: dict[int, TopicLeftOff] = {}
@@ -205,19 +207,28 @@ class ReceivingSession:
         topic, waits = controller.origin.topic, controller.is_promised and not controller.joins_late
         for number in self._draining if waits else ():
             earlier = self.delivery.topic(number)
-            if earlier is not None and earlier.origin.topic == topic and not earlier.ended:
+            is_over = earlier is None or (earlier.ended and number not in self._ending)
+            if earlier is not None and earlier.origin.topic == topic and not is_over:
                 self.delivery.hold(controller, functools.partial(self._end_earlier, number))
                 self._held_behind[controller.topic_number] = number
 
     def _end_earlier(self, number: int) -> None:
         """Ends a topic that has closed, before the first message that was sent after it has come back."""
         earlier = self.delivery.topic(number)
-        if earlier is None or earlier.ended:
+        if earlier is None or earlier.ended or self.delivery.is_releasing(number):
             return
         # What comes out of order may still be of that topic.
         if self.datagram_source.is_in_order and self.may_end_topic(number):
-            following = earlier.expected if earlier.started else 0
-            self.delivery.end_topic(earlier, max(following, self.datagram_source.at_end(number)))
+            self._end_topic(earlier, earlier.expected if earlier.started else 0)
+
+    def _end_topic(self, controller: RecoveringController, following: int = 0) -> None:
+        """Ends a topic; its next stay is held back until all receivers have got the end."""
+        number = controller.topic_number
+        self._ending.add(number)
+        try:
+            self.delivery.end_topic(controller, max(following, self.datagram_source.at_end(number)))
+        finally:
+            self._ending.discard(number)
 
     def left_off(self, number: int) -> TopicLeftOff | None:
         """Returns where a topic goes on that an earlier stay has left; None if no stay has left it, or it goes on."""
@@ -275,10 +286,12 @@ class ReceivingSession:
         through = [number for number, is_through in self._draining.items() if is_through()]
         done = [number for number in through if self.may_end_topic(number)]
         for number in done:
+            # A callback may have led here, and the other receivers get the end or the beginning after it.
+            if number in self._ending or self.delivery.is_releasing(number) or number not in self._draining:
+                continue
             controller = self.delivery.topic(number)
-            self._draining.pop(number, None)
             if controller is not None and not controller.ended:
-                self.delivery.end_topic(controller, self.datagram_source.at_end(number))
+                self._end_topic(controller)
             self.stop_topic(number, drain=False)
         return bool(done)
 

@@ -15,6 +15,7 @@ from tests.kit.forms import CallbackTaker, ForTaker, ReceiveTaker
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
+    from ipcbus import Message
     from tests.kit.forms import Taker
 
 BOS, DATA, EOS = MessageType.BOS, MessageType.DATA, MessageType.EOS
@@ -116,6 +117,39 @@ def test_a_topic_that_comes_back_ends_before_it_begins_again(bus: Bus, ending: b
         got.append(message.data if message.type is DATA else message.type)
     stays = [[BOS, *(body(10 * stay + number) for number in range(10)), EOS] for stay in range(3)]
     assert got == [each for stay in stays for each in stay][: len(got)]
+
+
+@on_all
+@pytest.mark.parametrize("mode", ["embedded"])
+def test_a_receiver_that_is_made_in_an_end_changes_nothing_for_the_others(bus: Bus) -> None:
+    context, same, receiving = bus.context("sending"), bus.kind.id(5), bus.context("receiving")
+    bus.source("keeps the session", context, **same)
+    back = threading.Event()
+    first: list[MessageType | bytes] = []
+    second: list[MessageType | bytes] = []
+
+    def note(message: Message, got: list[MessageType | bytes]) -> None:
+        got.append(message.data if message.type is DATA else message.type)
+        if got is first and got.count(EOS) == 1 and message.type is EOS:
+            assert back.wait(GIVE_UP_S)
+            receiving.receiver("t", lambda _: None)
+
+    for got in (first, second):
+        bus.receiver("t", lambda message, got=got: note(message, got), receiving)  # type: ignore[misc]
+    expected: list[MessageType | bytes] = []
+    for stay in range(2):
+        source = bus.source("t", context, **same)
+        if stay:
+            back.set()
+        bus.joined(source)
+        for number in range(3):
+            source.send(body(10 * stay + number), flush=True)
+        source.close()
+        if not stay:
+            bus.until(lambda: EOS in first, "the first end")
+        expected += [BOS, *(body(10 * stay + number) for number in range(3)), EOS]
+    bus.until(lambda: first.count(EOS) == second.count(EOS) == 2, "all ends")
+    assert first == second == expected
 
 
 @on_all

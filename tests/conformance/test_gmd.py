@@ -9,12 +9,16 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageFlag, MessageType
+from ipcbus.wire import gmd_messages
+from ipcbus.wire.gmd_messages import Registered
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX, Bus, on_all
 from tests.kit.forms import FORMS, Taker
 from tests.kit.guaranteed import MEMORY, Named, acknowledged, expected, held_up, send, source
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from ipcbus import Message
 
 embedded = pytest.mark.parametrize("mode", ["embedded"])
@@ -390,3 +394,26 @@ def test_a_message_that_cannot_be_sent_again_is_refused(bus: Bus) -> None:
     named.until(1)
     acknowledged(bus, sending)
     named.ledger.balanced(1, 1)
+
+
+@only_ipc
+@pytest.mark.parametrize("mode", ["sequential"])
+def test_a_receiver_that_comes_too_late_for_a_guaranteed_source_is_not_told_that_it_is_plain(bus: Bus) -> None:
+    """It would deliver what it holds as messages without a guarantee, before those that it has missed."""
+    context, same = bus.context("sending"), bus.kind.id(7)
+    plain = bus.source("plain", context, **same)
+    sending = source(bus, context=context, **same)
+    sources, session = context._sending_sessions.guaranteed, sending._session
+    sending.close()
+    refusals: dict[int, int] = {}
+
+    def note(_peer: Hashable, answer: bytes, _more: bool) -> bool:
+        found = gmd_messages.decode(answer)
+        assert isinstance(found, Registered)
+        refusals[found.topic] = found.refusal
+        return True
+
+    for each in (plain, sending):
+        sources.take(session, "peer", gmd_messages.register(each._number, 1, gmd_messages.WARM, "late"))
+    sources.turn(session, 0, note)
+    assert refusals == {plain._number: gmd_messages.NOT_GUARANTEED, sending._number: gmd_messages.UNREGISTERED}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ipcbus.config import ContextOptions, SourceOptions
     from ipcbus.message import SourceEvent
+    from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.topic.message_saver import MessageSaver
     from ipcbus.transport.sending_session import SendingSession
     from ipcbus.wire.gmd_messages import GmdRequest
@@ -35,6 +36,8 @@ Send = "Callable[[Hashable, bytes, bool], bool]"
 log = logging.getLogger("ipcbus")
 
 _SECOND_NS = 1_000_000_000
+_CLOSED_MAX = 1024
+"""How many closed sources are remembered, for receivers that register late."""
 
 
 class NotifiedSource(Protocol):
@@ -84,6 +87,8 @@ class GuaranteedSources:
         self._by_topic: dict[tuple[SendingSession, int], _Guaranteed] = {}
         self._opening: dict[tuple[SendingSession, int], list[tuple[Hashable, GmdRequest]]] = {}
         self._opening_lock = threading.Lock()
+        self._closed: tuple[tuple[SessionAdvert, int], ...] = ()
+        """The topics of the sources that closed last."""
         self._refusals = WaitingAnswers()
         self._ended = dict.fromkeys(GMD_COUNTERS, 0)
         self.malformed = 0
@@ -175,6 +180,7 @@ class GuaranteedSources:
         each = self._all.pop(source, None)  # type: ignore[call-overload]
         if each is None:
             return
+        self._closed = (*self._closed[-_CLOSED_MAX + 1 :], (each.session.advert, each.number))
         self._by_topic.pop((each.session, each.number), None)
         self.inlet(each.session).remove(each.number)
         _tell_pending(each)
@@ -209,8 +215,10 @@ class GuaranteedSources:
             each.state.receive(peer, found, time.monotonic_ns())
             each.due_ns = 0
         elif isinstance(found, Register):
-            refusal = gmd_messages.refused(found.topic, found.instance, gmd_messages.NOT_GUARANTEED)
-            self._refusals.add(session, peer, refusal)
+            # The messages of a closed source wait for the next one: a receiver must not deliver them as plain ones.
+            is_closed = (session.advert, found.topic) in self._closed
+            reason = gmd_messages.UNREGISTERED if is_closed else gmd_messages.NOT_GUARANTEED
+            self._refusals.add(session, peer, gmd_messages.refused(found.topic, found.instance, reason))
 
     def has_room(self, session: SendingSession) -> None:
         """Takes note that a channel that had no room has some."""

@@ -83,7 +83,8 @@ def test_a_topic_that_is_held_back_begins_with_its_release_message_loss_or_end(r
     assert desk.seen[-len(following) - 1 :] == [BOS, *following]
 
 
-def test_a_callback_that_ends_an_earlier_stay_may_raise_and_no_message_is_lost() -> None:
+@pytest.mark.parametrize("shown_by", ["message", "loss"])
+def test_a_callback_that_ends_an_earlier_stay_may_raise_and_nothing_is_left_out(shown_by: str) -> None:
     class Stop(BaseException):
         pass
 
@@ -99,9 +100,38 @@ def test_a_callback_that_ends_an_earlier_stay_may_raise_and_no_message_is_lost()
     desk.topic.set_sinks([desk.sink(stop)])
     desk.session._had_bos[1] = set(desk.topic.sinks)
     with pytest.raises(Stop):
-        desk.feed(whole(0, b"held", topic=2))
+        desk.feed(whole(0, b"held", topic=2)) if shown_by == "message" else held.finish(1)
     desk.demux.poll_once(1)
-    assert desk.seen == [BOS, *data(0), EOS, BOS, ("data", 0, 0, b"held")]
+    after = ("data", 0, 0, b"held") if shown_by == "message" else ("lost", 0)
+    assert desk.seen == [BOS, *data(0), EOS, BOS, after]
+
+
+def test_a_receiver_that_is_made_while_an_earlier_stay_ends_gets_the_next_one_after_that() -> None:
+    desk = Desk()
+    desk.receive(2, desk.sink())
+    held = desk.session.topic(2)
+    assert held is not None
+
+    def end() -> None:
+        desk.session.begin_topic(2)  # as a callback that makes another receiver does
+        assert desk.session.is_releasing(2)
+        desk.end(1)
+
+    desk.session.hold(held, end)
+    desk.feed(whole(0))
+    desk.session.release(2)
+    assert desk.seen == [BOS, *data(0), EOS, BOS]
+
+
+def test_a_topic_that_was_interrupted_begins_and_ends_once_more_for_what_is_missing() -> None:
+    desk = Desk()
+    desk.feed(whole(0))
+    desk.end()
+    assert desk.end(3) == [*lost(1, 2), EOS]
+    assert desk.seen == [BOS, *data(0), EOS, BOS, *lost(1, 2), EOS]
+    assert desk.end(3) == []
+    desk.session.begin_topic(1)
+    assert desk.seen[-1] == EOS
 
 
 @pytest.mark.parametrize(("floor", "following"), [(5, 0), (5, 5), (None, 5)])
