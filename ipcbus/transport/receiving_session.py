@@ -286,8 +286,9 @@ class ReceivingSession:
         through = [number for number, is_through in self._draining.items() if is_through()]
         done = [number for number in through if self.may_end_topic(number)]
         for number in done:
-            # A callback may have led here, and the other receivers get the end or the beginning after it.
-            if number in self._ending or self.delivery.is_releasing(number) or number not in self._draining:
+            # A callback may have led here, and the other receivers get that end or beginning after it.
+            is_ending = not self._ending.isdisjoint((number, self._held_behind.get(number)))
+            if is_ending or self.delivery.is_releasing(number) or number not in self._draining:
                 continue
             controller = self.delivery.topic(number)
             if controller is not None and not controller.ended:
