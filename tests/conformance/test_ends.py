@@ -95,6 +95,11 @@ def test_a_source_made_again_begins_anew(bus: Bus) -> None:
     assert taker.numbers == [0, 1, 2] * 4
 
 
+def bodies(stay: int) -> list[bytes]:
+    """What the source of a topic sends in one of its stays."""
+    return [body(10 * stay + number) for number in range(10)]
+
+
 @on_all
 @pytest.mark.parametrize("mode", ["embedded"])
 @pytest.mark.parametrize("ending", [True, False], ids=["ended", "goes on"])
@@ -106,8 +111,8 @@ def test_a_topic_that_comes_back_ends_before_it_begins_again(bus: Bus, ending: b
     for stay in range(3):
         source = bus.source("t", context, **same)
         bus.joined(source)
-        for number in range(10):
-            source.send(body(10 * stay + number), flush=True)
+        for each in bodies(stay):
+            source.send(each, flush=True)
         if ending or stay < 2:
             source.close()
     got: list[MessageType | bytes] = []
@@ -115,8 +120,8 @@ def test_a_topic_that_comes_back_ends_before_it_begins_again(bus: Bus, ending: b
         message = receiver.receive(GIVE_UP_S)
         assert message is not None
         got.append(message.data if message.type is DATA else message.type)
-    stays = [[BOS, *(body(10 * stay + number) for number in range(10)), EOS] for stay in range(3)]
-    assert got == [each for stay in stays for each in stay][: len(got)]
+    expected = [each for stay in range(3) for each in (BOS, *bodies(stay), EOS)]
+    assert got == expected[: len(got)]
 
 
 @on_all
@@ -142,12 +147,12 @@ def test_a_receiver_that_is_made_in_an_end_changes_nothing_for_the_others(bus: B
         if stay:
             back.set()
         bus.joined(source)
-        for number in range(3):
-            source.send(body(10 * stay + number), flush=True)
+        for each in bodies(stay):
+            source.send(each, flush=True)
         source.close()
         if not stay:
             bus.until(lambda: EOS in first, "the first end")
-        expected += [BOS, *(body(10 * stay + number) for number in range(3)), EOS]
+        expected += [BOS, *bodies(stay), EOS]
     bus.until(lambda: first.count(EOS) == second.count(EOS) == 2, "all ends")
     assert first == second == expected
 

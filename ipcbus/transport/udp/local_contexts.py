@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ class LocalContexts:
     def note(self, contexts: Iterable[int]) -> None:
         """Takes note of those of these contexts that are on this host."""
         for context_id in contexts:
-            if context_id not in self._known and self._found(context_id) is not None:
-                self._known.add(context_id)
+            with contextlib.suppress(OSError):  # asked again when another context comes or goes
+                if context_id not in self._known and self._lives(context_id) is not None:
+                    self._known.add(context_id)
 
     def among(self, contexts: Iterable[int]) -> set[int]:
         """Returns those of these contexts that are known to be on this host."""
@@ -39,9 +41,3 @@ class LocalContexts:
             return not self._lives(context_id)  # the objects of a dead context may have been removed
         except OSError:
             return False
-
-    def _found(self, context_id: int) -> bool | None:
-        try:
-            return self._lives(context_id)
-        except OSError:
-            return None  # its next packets ask again

@@ -329,9 +329,11 @@ class UdpReceiver:
             self._report_starts(now_ns, bool(datagrams))
         self._backlog += datagrams
         self._backlog_bytes += sum(len(datagram) for datagram, _ in datagrams)
-        if not self._backlog or self._holds_back(now_ns):
-            self._order.wrote(misses=bool(self._receiver.missing), waits=bool(self._backlog))
-            return
+        if self._backlog and not self._holds_back(now_ns):
+            self._write_backlog()
+        self._order.wrote(misses=bool(self._receiver.missing), waits=bool(self._backlog))
+
+    def _write_backlog(self) -> None:
         self._awaiting_start.clear()  # the wait is over, with or without an answer
         done = 0
         for datagram, sent_ns in self._backlog:
@@ -341,7 +343,6 @@ class UdpReceiver:
             self._backlog_bytes -= len(datagram)
         if done:
             del self._backlog[:done]
-        self._order.wrote(misses=bool(self._receiver.missing), waits=bool(self._backlog))
 
     def _report_starts(self, now_ns: int, comes: bool) -> None:
         """Reports the first numbers of topics, as far as the source has sent them.

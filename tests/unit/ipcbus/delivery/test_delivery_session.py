@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus import Message
+    from ipcbus.delivery.recovering_controller import RecoveringController
 
 LONG = 1000
 BOS, EOS = ("BOS",), ("EOS",)
@@ -57,14 +58,20 @@ def test_a_session_that_never_began_does_not_end() -> None:
     assert desk.seen == []
 
 
-@pytest.mark.parametrize("released", ["message", "loss", "end", "by hand"])
-def test_a_topic_that_is_held_back_begins_with_its_release_message_loss_or_end(released: str) -> None:
-    desk = Desk()
+def holding(desk: Desk, before: Callable[[], object]) -> RecoveringController:
+    """Topic 2, held back behind a message of topic 1; `before` is called before it begins."""
     desk.receive(2, desk.sink())
     held = desk.session.topic(2)
     assert held is not None
-    desk.session.hold(held, lambda: desk.end(1))
+    desk.session.hold(held, before)
     desk.feed(whole(0))
+    return held
+
+
+@pytest.mark.parametrize("released", ["message", "loss", "end", "by hand"])
+def test_a_topic_that_is_held_back_begins_with_its_release_message_loss_or_end(released: str) -> None:
+    desk = Desk()
+    held = holding(desk, lambda: desk.end(1))
     desk.session.begin_topic(2)
     assert desk.seen == [BOS, *data(0)]
     if released == "message":
@@ -92,11 +99,7 @@ def test_a_callback_that_ends_an_earlier_stay_may_raise_and_nothing_is_left_out(
         raise Stop
 
     desk = Desk()
-    desk.receive(2, desk.sink())
-    held = desk.session.topic(2)
-    assert held is not None
-    desk.session.hold(held, lambda: desk.end(1))
-    desk.feed(whole(0))
+    held = holding(desk, lambda: desk.end(1))
     desk.topic.set_sinks([desk.sink(stop)])
     desk.session._had_bos[1] = set(desk.topic.sinks)
     with pytest.raises(Stop):
@@ -108,17 +111,13 @@ def test_a_callback_that_ends_an_earlier_stay_may_raise_and_nothing_is_left_out(
 
 def test_a_receiver_that_is_made_while_an_earlier_stay_ends_gets_the_next_one_after_that() -> None:
     desk = Desk()
-    desk.receive(2, desk.sink())
-    held = desk.session.topic(2)
-    assert held is not None
 
     def end() -> None:
         desk.session.begin_topic(2)  # as a callback that makes another receiver does
         assert desk.session.is_releasing(2)
         desk.end(1)
 
-    desk.session.hold(held, end)
-    desk.feed(whole(0))
+    holding(desk, end)
     desk.session.release(2)
     assert desk.seen == [BOS, *data(0), EOS, BOS]
 

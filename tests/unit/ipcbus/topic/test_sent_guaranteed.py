@@ -210,10 +210,11 @@ def test_another_thread_waits_until_a_guaranteed_message_is_sent(
     stand: Stand, area: Area, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    released = threading.Event()
+    waits, released = threading.Event(), threading.Event()
 
     def wait(_block: bool, is_shut: Callable[[], bool]) -> None:
         asked.append(is_shut())
+        waits.set()
         released.wait(GIVE_UP_S)
 
     monkeypatch.setattr(stand.policy, "wait_for_release", wait)
@@ -224,8 +225,7 @@ def test_another_thread_waits_until_a_guaranteed_message_is_sent(
         if not others:
             others.append(threading.Thread(target=lambda: stand.one.send(b"other", delivery_mode="all", flush=True)))
             others[0].start()
-            while not asked:
-                time.sleep(0)
+            assert waits.wait(GIVE_UP_S)
 
     area.meanwhile = begin
     stand.one.send(b"first", delivery_mode="all", flush=True)
