@@ -29,6 +29,8 @@ _LEAST_NS: Final = 40_000_000
 """Longest time between two datagrams of a source that does not stop."""
 _LEAST_DATAGRAMS: Final = 16
 """Datagrams of the usual size that may wait in any case, where the window has the room."""
+_UNKNOWN_SHARE: Final = 8
+"""Before it is known what goes to a client, it counts as the rate of its way divided by this: that rate is a guess."""
 _SECOND: Final = 1_000_000_000
 
 
@@ -159,12 +161,13 @@ class BehindClients:
 
         Where the source goes just as fast as the way to the client takes it, half of the most waits.
         """
-        if not path.took:
+        if not (most := self._most(path)):
             return path.rate
-        left = 1 - (self._window.position - path.position) / self._most(path)
-        return max(int(2 * path.takes * max(left, _LEAST_SHARE)), path.control.unit * _SECOND // _LEAST_NS)
+        left = 1 - (self._window.position - path.position) / most
+        takes = path.takes if path.took else path.rate // _UNKNOWN_SHARE
+        return max(int(2 * takes * max(left, _LEAST_SHARE)), path.control.unit * _SECOND // _LEAST_NS)
 
     def _most(self, path: Path) -> int:
         """Returns the bytes that may wait for a client; 0 before its first answer."""
-        least = _LEAST_DATAGRAMS * path.control.unit if path.took else 0
+        least = _LEAST_DATAGRAMS * path.control.unit if path.has_answered else 0
         return min(max(int(path.took * _BEHIND_NS / _SECOND), least), self._window.span // _WINDOW_SHARE)

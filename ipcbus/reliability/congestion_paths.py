@@ -116,7 +116,7 @@ class Path:
         self._recover, self._recover_sent = lead, position
         """Losses below this number, and of what was sent again before, are consequences of one that was counted."""
         self._questions: deque[_Question] = deque(maxlen=_ASKS_MAX)
-        self._answered_ns = 0
+        self._asked_ns, self._answered_ns = -_COUNT_NS, 0
         self._ask_at = position
         self.ask_again_ns = 0
         """The time at which to ask a client that is behind again: the question or the answer may be lost."""
@@ -138,6 +138,11 @@ class Path:
     def is_asked(self) -> bool:
         """Whether an answer may come."""
         return bool(self._questions)
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether an answer has come."""
+        return self._round_trip > 0
 
     @property
     def round_trip_ns(self) -> int:
@@ -187,11 +192,13 @@ class Path:
             spacing: the least number of bytes until it is asked again.
         """
         sent = self.sent(position)
+        if not (self._questions or self.timeouts) and now_ns - self._asked_ns >= _COUNT_NS:
+            self._counted, self._counted_ns = position, now_ns  # the source was idle, which says nothing of the path
+        self._asked_ns = now_ns
         # Answers tell how far the source had sent: those to questions in between cannot be told apart.
         again = bool(self._questions) and self._questions[-1].lead == lead
         self._questions.append(_Question(lead, count + self._repairs_count, sent, now_ns, again))
         self._ask_at = sent + max(self.control.unit, self._usable // 4, spacing)
-        self._counted_ns = self._counted_ns or now_ns
         self.ask_again_ns = now_ns + (max(self.answer_ns, _ASK_MIN_NS) << min(self.timeouts, _DOUBLED_MAX))
 
     def answered(self, lead: int, position: int, now_ns: int) -> bool:

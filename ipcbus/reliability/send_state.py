@@ -72,6 +72,8 @@ IGNORE_MIN_NS: Final = 5_000_000
 """Shortest measured time in which NAKs are refused."""
 IGNORE_MAX_NS: Final = 500_000_000
 """Longest measured time in which NAKs are refused."""
+_NEW_WAITS_MAX_NS: Final = 20_000_000
+"""Longest time for which retransmissions at the pace of all keep new datagrams from all receivers."""
 
 
 @dataclass(slots=True)
@@ -193,6 +195,8 @@ class SendState:
         self._retransmitted_ns: OrderedDict[_Asked, int] = OrderedDict()
         self._refused_ns: OrderedDict[_Asked, int] = OrderedDict()
         self._waiting: deque[bytes] = deque()
+        self._new_sent_ns = now_ns
+        """When the last new datagram was sent under congestion control."""
 
     def send(self, datagram: bytes, now_ns: int, *, wanted: bool = True) -> int:
         """Returns the number of a datagram to be sent now; -1 when it has to wait for room or for the data rate.
@@ -273,6 +277,7 @@ class SendState:
             return self._data_limiter.take(size, now_ns)
         if not paths.pacer.allows(now_ns) or not self._data_limiter.take(size, now_ns):
             return False
+        self._new_sent_ns = now_ns
         paths.pacer.spend(size + CHARGE, now_ns)
         paths.sent(size)
         return True
@@ -321,7 +326,7 @@ class SendState:
                 queued.append(asked)
         found = self._send_queued(now_ns)
         # What waits for congestion control only comes so soon that an NCF would put off the next NAK for too long.
-        paced = self.paths is not None and not self.paths.pacer_of(client).allows(now_ns)
+        paced = self.paths is not None and (self._new_is_next(now_ns) or not self.paths.pacer_of(client).allows(now_ns))
         for asked in queued if not paced else ():
             # The datagram waits for the rate and comes later: the client need not ask again.
             if asked in self._retransmit_queue:
@@ -413,11 +418,19 @@ class SendState:
         if paths is None:
             return self.retransmit_limiter.take(size, now_ns)
         pacer = paths.pacer_of(client)
-        if not pacer.allows(now_ns) or not self.retransmit_limiter.take(size, now_ns):
+        if (pacer is paths.pacer and self._new_is_next(now_ns)) or not pacer.allows(now_ns):
+            return False
+        if not self.retransmit_limiter.take(size, now_ns):
             return False
         pacer.spend(size + CHARGE, now_ns)
         paths.repaired(client, number, size, now_ns)
         return True
+
+    def _new_is_next(self, now_ns: int) -> bool:
+        """Returns whether retransmissions at the pace of all have kept a new datagram waiting for long enough."""
+        if not self._waiting or now_ns - self._new_sent_ns < _NEW_WAITS_MAX_NS or self.slowest is not None:
+            return False
+        return self._data_limiter.next_ns(len(self._waiting[0]) - self._prefix, now_ns) <= now_ns
 
     def _refuse(self, asked: _Asked, reason: int, refused: dict[int, list[int]], now_ns: int, ignore_ns: int) -> None:
         if now_ns - self._refused_ns.get(asked, -ignore_ns) >= ignore_ns:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MS, SECOND = 1_000_000, 1_000_000_000
 AT = ("10.0.0.1", 14380)
 BEGINS = SECOND
-"""When the source begins to send: all receivers have joined."""
+"""When the source begins to send, unless a test says otherwise: all receivers have joined."""
 MEASURED = -1
 OVERHEAD = 28
 """Bytes of the headers of IP and UDP."""
@@ -90,10 +90,12 @@ class World:
         jitter: int = 0,
         sending: SendSettings | None = None,
         link: Link | None = None,
+        begins: int = BEGINS,
     ) -> None:
         self.random = Random(seed)
         self.multicast, self.gap, self.size = multicast, gap, size
         self.loss, self.delay, self.jitter, self.link = loss, delay, jitter, link
+        self.begins = begins
         self.drops: Callable[[bytes, Member, bool], bool] = lambda packet, member, down: False
         """What else is lost, on the way down to a receiver or up to the source."""
         self.now = 0
@@ -105,7 +107,7 @@ class World:
         self.members = [Member(self._end(place), ("10.0.0.2", place)) for place in range(receivers)]
         for member in self.members:
             self._turn(member)
-        self._until(BEGINS)
+        self._until(begins)
 
     def _end(self, place: int, resume_at: int | None = None) -> ReliableReceiver:
         backoff = 50 * MS if self.multicast else MEASURED
@@ -212,7 +214,8 @@ class World:
 
     def _put(self, packet: bytes, member: Member, *, down: bool, begins: int | None = None) -> None:
         begins = self.now if begins is None else begins
-        if begins < 0 or (self.now >= BEGINS and self.random.random() < self.loss) or self.drops(packet, member, down):
+        lost = self.now >= self.begins and self.random.random() < self.loss
+        if begins < 0 or lost or self.drops(packet, member, down):
             return
         late = int(self.random.random() * self.jitter) if self.jitter else 0
         heapq.heappush(self._todo, (begins + self.delay + late, next(self._order), member, packet, down))

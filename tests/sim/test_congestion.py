@@ -11,7 +11,7 @@ import pytest
 from ipcbus.reliability import catch_up
 from ipcbus.reliability.send_state import SendSettings
 from ipcbus.wire.udp_packets import CHARGE
-from tests.sim.repair_world import MS, OVERHEAD, SECOND, Link, Member, World
+from tests.sim.repair_world import BEGINS, MS, OVERHEAD, SECOND, Link, Member, World
 
 SIZE = 1400
 LINK_RATE, QUEUE = 4_000_000, 64
@@ -172,17 +172,21 @@ def loses(share: float, chance: Random, lossy: Member, packet: bytes, member: Me
 
 
 @pytest.mark.parametrize(
-    ("loss", "seconds", "seed"),
+    ("loss", "seconds", "seed", "begins"),
     [
-        (0.2, SECONDS, 1),
-        *[pytest.param(loss, 20, seed, marks=pytest.mark.long) for loss in (0.05, 0.2) for seed in (2, 3)],
+        # Just after the clients have joined the source knows nothing of their ways, and after a time of silence little.
+        *[(0.2, SECONDS, seed, begins) for seed in (1, 4) for begins in (60 * MS, BEGINS)],
+        *[pytest.param(loss, 20, seed, BEGINS, marks=pytest.mark.long) for loss in (0.05, 0.2) for seed in (2, 3)],
+        *[pytest.param(0.2, 2, seed, 60 * MS, marks=pytest.mark.long) for seed in range(5, 105)],
     ],
 )
 @PACINGS
+@BOTH
 def test_others_go_on_beside_a_client_that_loses_much(
-    loss: float, seconds: int, seed: int, receiver_paced: bool
+    loss: float, seconds: int, seed: int, begins: int, receiver_paced: bool, multicast: bool
 ) -> None:
-    world = World(seed, receivers=3, size=SIZE, sending=settings(receiver_paced=receiver_paced))
+    sending = settings(receiver_paced=receiver_paced)
+    world = World(seed, multicast=multicast, receivers=3, size=SIZE, sending=sending, begins=begins)
     lossy, *others = world.members
     world.drops = partial(loses, loss, Random(seed), lossy)
     begin = world.now
@@ -191,7 +195,7 @@ def test_others_go_on_beside_a_client_that_loses_much(
     assert longest_stall(world, begin, first=1) <= 50 * MS
     assert world.source.lead * SIZE * 8 > {0.05: 2_500_000, 0.2: 1_000_000}[loss] * seconds
     assert world.source.lead - len(lossy.got) < 250
-    assert [each.repairs for each in others] == [0, 0]
+    assert multicast or [each.repairs for each in others] == [0, 0]
     world.rest(5 * SECOND)
     world.check(world.source.lead)
     assert not world.source.is_behind
@@ -206,8 +210,8 @@ def test_others_soon_wait_for_a_client_that_is_cut_off_for_a_while() -> None:
     unsent = world.source.lead - len(gone.got)
     world.drops = lambda packet, member, down: False
     offer(world, 2 * LINK_RATE, SECOND)
-    # At most as much as its way took in a second waits for it in the window.
-    assert 0.5 < unsent / (2 * LINK_RATE / 8 / SIZE) <= 1
+    # As much as its way took in a second waits for it in the window; that is measured in parts of a tenth of a second.
+    assert 0.5 < unsent / (2 * LINK_RATE / 8 / SIZE) <= 1.05
     assert longest_stall(world, begin, first=1) < 5 * SECOND
     world.rest(5 * SECOND)
     world.check(world.source.lead)

@@ -264,8 +264,12 @@ def test_a_source_slows_down_the_more_waits_for_a_client() -> None:
     path = Path(CubicWindow(1500), 0, 0)
     client = Client(HERE, 0, State.KNOWN, 0)
     client.place = 0
-    assert behind.rate_of(path) == path.rate  # nothing is known yet
+    assert behind.rate_of(path) == path.rate  # no answer has come
     assert behind.limit_of(client, path) == path.limit
+    path.asked(0, 0, 0, 0)
+    assert path.answered(0, 0, 20 * MS)
+    assert behind.limit_of(client, path) == 16 * 1500 * 0.95
+    assert behind.rate_of(path) == 2 * (path.rate // 8)  # it is not known how much it takes
     path.takes = path.took = 1e6
     rates = []
     for _ in range(1100):

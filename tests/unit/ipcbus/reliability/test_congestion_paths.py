@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,3 +69,20 @@ def test_a_question_without_an_answer_is_silence() -> None:
     path.asked(4, 4, 4 * UNIT, due)
     assert path.answered(9, 9 * UNIT, due + 1)
     assert path.timeouts == 0
+
+
+def test_the_time_in_which_a_source_is_idle_does_not_count() -> None:
+    path = Path(CubicWindow(UNIT), 0, 0)
+    path.asked(0, 0, 0, 0)
+    path.answered(0, 0, TRIP)
+    assert path.took == 0
+    for number in range(1, 22):  # 10 s later, a datagram in 10 ms
+        now_ns = 10 * SECOND + number * 10 * MS
+        path.asked(number, number, number * UNIT, now_ns)
+        path.answered(number, number * UNIT, now_ns + MS // 10)
+    assert path.took == pytest.approx(100 * UNIT, rel=0.15)
+    path.asked(22, 22, 22 * UNIT, 11 * SECOND)
+    assert path.turn(12 * SECOND)
+    path.asked(22, 22, 22 * UNIT, 13 * SECOND)
+    path.answered(22, 22 * UNIT, 13 * SECOND + TRIP)
+    assert path.takes < 90 * UNIT  # the time of a silent client does count

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+from ipcbus.reliability.clients import Clients, ClientSettings
 from ipcbus.reliability.send_state import Datagram, Refusal, SendSettings, SendState
-from ipcbus.wire.udp_packets import NCF_IGNORED, NCF_RX_DELAY, NCF_SHED
+from ipcbus.wire.udp_packets import CHARGE, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED
 
 MS = 1_000_000
 
@@ -129,3 +131,23 @@ def test_each_client_is_answered_by_itself() -> None:
     assert found.nak([3], 20 * MS, "a") == ([], [Refusal(NCF_IGNORED, [3])])
     (second,), _ = found.turn(100 * MS)
     assert (second.number, second.to) == (3, "b")
+
+
+def test_new_datagrams_to_a_group_wait_for_repairs_for_20_ms_at_most() -> None:
+    settings = SendSettings(data_rate=0, retransmit_rate=0, congestion_control=True)
+    found = SendState(settings, 0, clients=Clients(7, ClientSettings(), b"key"), multicast=True)
+    assert found.paths is not None
+    for number in range(10):
+        found.send(bytes([number]) * 1000, 0)
+    found.paths.pacer.rate = (1000 + CHARGE) * 200  # one in 5 ms
+    found.nak(range(10), 0)
+    assert found.queued >= 8
+    found.send(b"new" * 300, 0)
+    now_ns, sent = 0, []
+    while found.queued:
+        now_ns += MS
+        for _ in [each for each in found.turn(now_ns)[0] if not each.retransmitted]:
+            sent.append(now_ns // MS)
+            found.send(b"new" * 300, now_ns)
+    assert len(sent) >= 2
+    assert all(later - earlier <= 25 for earlier, later in itertools.pairwise([0, *sent, now_ns // MS]))
