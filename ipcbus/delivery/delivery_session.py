@@ -74,6 +74,8 @@ class DeliverySession:
         self._had_bos: dict[int, set[Sink]] = {}
         self._held: dict[int, Callable[[], object]] = {}
         """The topics that are held back, and what is called before each begins."""
+        self._beginning: set[int] = set()
+        """The topics whose receivers are getting BOS."""
         self._targets: dict[Sink, Sink] = {}  # the receivers of gates
         self._raised: BaseException | None = None
 
@@ -265,10 +267,11 @@ class DeliverySession:
             self._send_bos_to_all(controller)
             self._raise()
 
-    def is_releasing(self, number: int) -> bool:
-        """Returns whether a call of `release` is letting a topic begin."""
+    def is_beginning(self, number: int) -> bool:
+        """Returns whether a topic is just beginning: not all of its receivers have got BOS."""
         controller = self.topic(number)
-        return number in self._held and controller is not None and not controller.held
+        is_released = number in self._held and controller is not None and not controller.held
+        return is_released or number in self._beginning
 
     def begin_topic(self, number: int) -> None:
         """Gives each sink of the topic the session's BOS once, if the session has begun; not while it is held back."""
@@ -391,14 +394,21 @@ class DeliverySession:
             self._send_bos(each)
 
     def _send_bos(self, controller: RecoveringController) -> None:
-        if not self._begun or controller.ended or controller.topic_number in self._held:
+        number = controller.topic_number
+        if not self._begun or controller.ended or number in self._held:
             return
-        had_bos = self._had_bos.setdefault(controller.topic_number, set())
+        had_bos = self._had_bos.setdefault(number, set())
         had_bos -= {sink for sink in had_bos if sink.closed}
-        for sink in list(controller.sinks):
-            if sink not in had_bos:
-                had_bos.add(sink)
-                self._event(sink, controller, MessageType.BOS, -1, -1)
+        is_outer = number not in self._beginning  # a callback of a beginning may lead here
+        self._beginning.add(number)
+        try:
+            for sink in list(controller.sinks):
+                if sink not in had_bos and not sink.closed:
+                    had_bos.add(sink)
+                    self._event(sink, controller, MessageType.BOS, -1, -1)
+        finally:
+            if is_outer:
+                self._beginning.discard(number)
 
     def _report(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
         for sink in list(controller.sinks):

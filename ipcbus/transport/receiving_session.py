@@ -215,7 +215,7 @@ class ReceivingSession:
     def _end_earlier(self, number: int) -> None:
         """Ends a topic that has closed, before the first message that was sent after it has come back."""
         earlier = self.delivery.topic(number)
-        if earlier is None or earlier.ended or self.delivery.is_releasing(number):
+        if earlier is None or earlier.ended or self.delivery.is_beginning(number):
             return
         # What comes out of order may still be of that topic.
         if self.datagram_source.is_in_order and self.may_end_topic(number):
@@ -284,17 +284,19 @@ class ReceivingSession:
     def end_drained_topics(self) -> bool:
         """Ends the topics that are read up to their marks; returns whether there were any."""
         through = [number for number, is_through in self._draining.items() if is_through()]
-        done = [number for number in through if self.may_end_topic(number)]
-        for number in done:
+        found = False
+        for number in [number for number in through if self.may_end_topic(number)]:
+            if number in self._held_behind:
+                continue  # the topic before it comes first
+            found = True
             # A callback may have led here, and the other receivers get that end or beginning after it.
-            is_ending = not self._ending.isdisjoint((number, self._held_behind.get(number)))
-            if is_ending or self.delivery.is_releasing(number) or number not in self._draining:
+            if number in self._ending or self.delivery.is_beginning(number) or number not in self._draining:
                 continue
             controller = self.delivery.topic(number)
             if controller is not None and not controller.ended:
                 self._end_topic(controller)
             self.stop_topic(number, drain=False)
-        return bool(done)
+        return found
 
     def check(self, now_ns: int) -> int | None:
         """By timer: finds losses that no later message shows: numbers that were published and will not come.

@@ -114,7 +114,7 @@ def test_a_receiver_that_is_made_while_an_earlier_stay_ends_gets_the_next_one_af
 
     def end() -> None:
         desk.session.begin_topic(2)  # as a callback that makes another receiver does
-        assert desk.session.is_releasing(2)
+        assert desk.session.is_beginning(2)
         desk.end(1)
 
     holding(desk, end)

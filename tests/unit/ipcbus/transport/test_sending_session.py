@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ipcbus import MessageType
 from ipcbus.config import ContextOptions, SourceOptions
+from ipcbus.delivery.sink import Sink
 from ipcbus.resolution.local.adverts import SourceAdvert
 from ipcbus.transport.ring.lbtipc import LBTIPC
 from ipcbus.transport.ring.lbtsmx import LBTSMX
@@ -19,7 +22,10 @@ from tests.kit.sessions import SMALL, SOURCE_PACED, Pair
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ipcbus import Message
     from ipcbus.topic.topic_source import TopicSource
+
+BOS, EOS = MessageType.BOS, MessageType.EOS
 
 
 @pytest.fixture
@@ -204,6 +210,33 @@ def test_a_topic_ends_when_what_was_published_is_read(pair: Pair) -> None:
     assert pair.got == ["BOS", "BOS", "last of a", "one of b", "EOS"]
     assert [controller.origin.topic for controller in session.topics()] == ["b"]
     assert pair.sending.joined_slots(advert.topic_number) == 0
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_stay_ends_after_all_receivers_have_got_its_beginning(pair: Pair, more: int) -> None:
+    """A callback of that beginning finds that the stay is over, and the ones that follow, too."""
+    other, _ = pair.topic("b")
+    other.send(b"the session begins", flush=True)
+    session = pair.join()
+    stays = [pair.topic("a")[1] for _ in range(2 + more)]
+    first_got: list[MessageType] = []
+    second_got: list[MessageType] = []
+
+    def first(message: Message) -> None:
+        first_got.append(message.type)
+        if first_got == [BOS, EOS, BOS]:
+            for stay, following in itertools.pairwise(stays[1:]):
+                session.stop_topic(stay.topic_number, drain=True)
+                pair.receive(session, following, *sinks)
+            session.end_drained_topics()
+
+    sinks = [Sink(first, 1), Sink(lambda message: second_got.append(message.type), 1)]
+    pair.receive(session, stays[0], *sinks)
+    session.stop_topic(stays[0].topic_number, drain=True)
+    pair.receive(session, stays[1], *sinks)
+    while session.end_drained_topics():
+        pass
+    assert first_got == second_got == [BOS, *[EOS, BOS] * (1 + more)]
 
 
 def test_a_line_is_taken_until_its_topic_is_read_to_the_end(pair: Pair) -> None:
