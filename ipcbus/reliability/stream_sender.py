@@ -525,6 +525,7 @@ class StreamSender(SessionSender):
 
     def _acked(self, found: Ack, client: Client, place: _Place) -> None:
         """Takes an ACK; with the first one, a client begins to get datagrams."""
+        fresh = {topic for topic in found.topics if topic not in client.starts}
         listed = self._take_ack(found, client, self.lead)
         if not place.proven and client.state is State.KNOWN:
             place.proven = True
@@ -535,8 +536,10 @@ class StreamSender(SessionSender):
             elif place.next < self.trail:
                 place.next, place.taken = self.trail, self._bytes - self._held_bytes
         if place.next < self.lead:
-            # Where topics begin, it hears at once: it holds back what comes until it knows that.
-            self._put_topics(client, 0, [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in listed])
+            # Where topics begin, it hears at once: it holds back what comes until it knows that. Once, as it may not
+            # read for long, and ask often.
+            begun = [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in listed if topic in fresh]
+            self._put_topics(client, 0, begun)
         for packet in udp_packets.topics(self.session_id, client.cookie, 0, listed):
             self._answer(place, packet)
 

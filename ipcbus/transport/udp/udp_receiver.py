@@ -65,6 +65,7 @@ class UdpReceiver:
     """Whether more is to do when its ring has been read, without a packet; as of the last read or turn."""
     idle_until_ns = 0
     """When `turn` is due; 0 if a packet has come since the last turn, or if no timer runs."""
+    _asked_ns = 0  # when the source was last asked for a mark
     spare = 0
     """Bytes of room beyond the ring, while no thread reads the ring (`UdpEndpoints.read_for_undriven`)."""
     rest_max = BACKLOG_BYTES
@@ -483,17 +484,16 @@ class UdpReceiver:
 
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that the source has sent by now has come and been read."""
-        asked_ns = time.monotonic_ns()
-        question = self.reliable_receiver.ask(asked_ns, anew=True)
+        self._asked_ns = time.monotonic_ns()
+        question = self.reliable_receiver.ask(self._asked_ns, anew=True)
         self._send_packets()
         self._marked = True
 
         def is_through() -> bool:
-            nonlocal asked_ns
             receiver, now_ns = self.reliable_receiver, time.monotonic_ns()
             answered = receiver.answers >= question or receiver.over
-            if not answered and now_ns - asked_ns >= _ASK_NS:
-                asked_ns = now_ns
+            if not answered and now_ns - self._asked_ns >= _ASK_NS:  # one answer serves all marks before it
+                self._asked_ns = now_ns
                 receiver.ask(now_ns)
                 self._send_packets()
             through = not (receiver.asks or receiver.missing or self._backlog or receiver.catches_up)

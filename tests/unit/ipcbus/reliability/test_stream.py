@@ -299,6 +299,24 @@ def test_a_client_that_asks_again_and_again_gets_a_bounded_number_of_answers() -
     assert 0 < len(link.sender.take()) <= 64
 
 
+def test_a_client_that_asks_and_does_not_read_is_told_once_where_its_topics_begin() -> None:
+    """What its connection takes then has no limit but that above which the connection ends."""
+    link = Link()
+    receiver = link.connect("a")
+    link.unsent["a"] = UNSENT_MAX
+    link.send(bytes(1000))
+    for asks in range(100):
+        if asks == 50:
+            receiver.topics([TOPIC, 4], link.now)
+        receiver.ask(link.now)
+        for packet in receiver.take():
+            link.sender.receive(packet, "a", link.now)
+    told = [each for each, _ in link.sender.take() if each[1] == udp_packets.TOPICS]
+    assert [found.topics for each in told if isinstance(found := udp_packets.parse(each), udp_packets.Topics)] == [
+        ((4, udp_packets.NO_TOPIC, udp_packets.NO_TOPIC),)
+    ]
+
+
 def test_a_client_that_has_read_nothing_does_not_hold_the_source_up() -> None:
     link = Link()
     link.connect("a")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ipcbus.reliability.registration import State
 from ipcbus.reliability.topic_subscriptions import TopicSubscriptions
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire.udp_packets import TOPICS, Topics
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Udp(UdpReceiver):
@@ -72,3 +76,33 @@ def test_a_receiver_that_was_behind_looks_whether_it_still_is() -> None:
     receiver = Fetching(behind=True)
     assert not receiver.catches_up
     assert receiver.settled
+
+
+class Asking(UdpReceiver):
+    """One whose source does not answer."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+
+    @property
+    def reliable_receiver(self) -> Any:  # type: ignore[override]  # noqa: ANN401
+        return SimpleNamespace(ask=self.ask, answers=0, over=False, asks=True)
+
+    def ask(self, now_ns: int, *, anew: bool = False) -> int:
+        del now_ns, anew
+        self.questions += 1
+        return self.questions
+
+    def _send_packets(self) -> None: ...
+
+
+def test_all_marks_that_are_not_answered_ask_again_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = [1_000_000_000]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns[0])
+    asking = Asking()
+    marks = [asking.mark() for _ in range(200)]
+    assert asking.questions == 200
+    for _ in range(10):
+        now_ns[0] += 100_000_000
+        assert not any(is_through() for is_through in marks)
+    assert asking.questions == 210
