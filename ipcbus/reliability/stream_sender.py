@@ -101,6 +101,7 @@ class _Place:
         seen: what showed at the last look how far it is.
         blocks_since_ns: when it began to keep the source waiting without taking anything; None while it does not.
         answers: what it has asked for, behind what was published then.
+        shown: the topics of which it has heard where they begin, before data that waited for it.
     """
 
     next: int
@@ -115,6 +116,7 @@ class _Place:
     seen: tuple[int, int, int] = (-1, 0, 0)
     blocks_since_ns: int | None = None
     answers: deque[_Answer] = field(default_factory=deque)
+    shown: Set[int] = field(default_factory=frozenset)
 
 
 class StreamSender(SessionSender):
@@ -525,7 +527,6 @@ class StreamSender(SessionSender):
 
     def _acked(self, found: Ack, client: Client, place: _Place) -> None:
         """Takes an ACK; with the first one, a client begins to get datagrams."""
-        fresh = {topic for topic in found.topics if topic not in client.starts}
         listed = self._take_ack(found, client, self.lead)
         if not place.proven and client.state is State.KNOWN:
             place.proven = True
@@ -538,8 +539,9 @@ class StreamSender(SessionSender):
         if place.next < self.lead:
             # Where topics begin, it hears at once: it holds back what comes until it knows that. Once, as it may not
             # read for long, and ask often.
-            begun = [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in listed if topic in fresh]
+            begun = [(topic, start, udp_packets.NO_TOPIC) for topic, start, _ in listed if topic not in place.shown]
             self._put_topics(client, 0, begun)
+            place.shown = (place.shown | {topic for topic, _, _ in begun}) & client.topics
         for packet in udp_packets.topics(self.session_id, client.cookie, 0, listed):
             self._answer(place, packet)
 
