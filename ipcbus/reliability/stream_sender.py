@@ -285,7 +285,7 @@ class StreamSender(SessionSender):
         for address, place in self._places.items():
             if place.next < self.lead and place.proven:
                 self._take_datagrams(address, place, found)
-            if place.answers:
+            if place.answers and self._unsent(address) < UNSENT_MAX:
                 self._take_answers(address, place, found)
         return found
 

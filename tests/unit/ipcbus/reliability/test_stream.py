@@ -299,12 +299,14 @@ def test_a_client_that_asks_again_and_again_gets_a_bounded_number_of_answers() -
     assert 0 < len(link.sender.take()) <= 64
 
 
-def test_a_client_that_asks_and_does_not_read_is_told_once_where_its_topics_begin() -> None:
-    """What its connection takes then has no limit but that above which the connection ends."""
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_client_that_asks_and_does_not_read_gets_no_more_than_where_its_topics_begin(is_behind: bool) -> None:
+    """What its connection keeps then has no limit but that above which the connection ends."""
     link = Link()
     receiver = link.connect("a")
     link.unsent["a"] = UNSENT_MAX
-    link.send(bytes(1000))
+    if is_behind:
+        link.send(bytes(1000))
     for asks in range(100):
         if asks == 50:
             receiver.topics([TOPIC, 4], link.now)
@@ -313,7 +315,12 @@ def test_a_client_that_asks_and_does_not_read_is_told_once_where_its_topics_begi
             link.sender.receive(packet, "a", link.now)
     packets = [udp_packets.parse(each) for each, _ in link.sender.take()]
     begun = [topic for each in packets if isinstance(each, udp_packets.Topics) for topic, _, _ in each.topics]
-    assert begun == [TOPIC, 4]
+    assert begun == ([TOPIC, 4] if is_behind else [])
+    link.unsent["a"] = 0
+    link.carry()
+    receiver.ask(link.now)
+    link.carry()
+    assert not receiver.asks
 
 
 def test_a_client_that_has_read_nothing_does_not_hold_the_source_up() -> None:
