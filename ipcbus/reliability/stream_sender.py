@@ -498,7 +498,7 @@ class StreamSender(SessionSender):
             self._put_session_message(client, udp_packets.WELCOME | udp_packets.ADMITTED, place.next, found.nonce)
             self._answer(place, self._packets_out.pop()[0])
             read, published = self.ring_positions()
-            if read < published and place.next == self.lead:
+            if read < published and place.next == self.lead and self._unsent(address) < UNSENT_MAX:
                 # The answer waits with the source, perhaps for another client. This one hears that the source lives.
                 self._put_session_message(client, 0)
 
