@@ -326,7 +326,7 @@ class SendState:
                 queued.append(asked)
         found = self._send_queued(now_ns)
         # What waits for congestion control only comes so soon that an NCF would put off the next NAK for too long.
-        paced = self.paths is not None and (self._new_is_next(now_ns) or not self.paths.pacer_of(client).allows(now_ns))
+        paced = self.paths is not None and not self._pace_allows(self.paths, client, now_ns)
         for asked in queued if not paced else ():
             # The datagram waits for the rate and comes later: the client need not ask again.
             if asked in self._retransmit_queue:
@@ -417,14 +417,16 @@ class SendState:
         paths = self.paths
         if paths is None:
             return self.retransmit_limiter.take(size, now_ns)
-        pacer = paths.pacer_of(client)
-        if (pacer is paths.pacer and self._new_is_next(now_ns)) or not pacer.allows(now_ns):
+        if not self._pace_allows(paths, client, now_ns) or not self.retransmit_limiter.take(size, now_ns):
             return False
-        if not self.retransmit_limiter.take(size, now_ns):
-            return False
-        pacer.spend(size + CHARGE, now_ns)
+        paths.pacer_of(client).spend(size + CHARGE, now_ns)
         paths.repaired(client, number, size, now_ns)
         return True
+
+    def _pace_allows(self, paths: Paths, client: Hashable, now_ns: int) -> bool:
+        """Returns whether the pace allows a retransmission now; the pace of all is also that of new datagrams."""
+        pacer = paths.pacer_of(client)
+        return not (pacer is paths.pacer and self._new_is_next(now_ns)) and pacer.allows(now_ns)
 
     def _new_is_next(self, now_ns: int) -> bool:
         """Returns whether retransmissions at the pace of all have kept a new datagram waiting for long enough."""
