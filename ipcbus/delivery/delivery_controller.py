@@ -157,7 +157,8 @@ class DeliveryController(Controller):
 
     def check(self, now_ns: int) -> None:
         """Gives up the gaps that are due, though nothing arrives."""
-        self.note_next_sequence(0, now_ns)
+        if self.awaits_earlier or self.skips_live:
+            self.note_next_sequence(0, now_ns)
 
     def settle(self, below: int, now_ns: int) -> None:
         """Gives up what is missing below a number: no datagram brings it any more; a recovery still may."""
@@ -199,10 +200,7 @@ class DeliveryController(Controller):
         return self.expected if self.started else self.floor
 
     def finish(self, next_sequence: int) -> None:
-        """Reports all missing messages below `next_sequence` and delivers the rest, as nothing arrives any more.
-
-        It may be called again with a higher number.
-        """
+        """Reports what is missing below `next_sequence` and delivers the rest, as nothing arrives; may be repeated."""
         self._sync()
         try:
             self._note_next_sequence(next_sequence, 0)

@@ -330,12 +330,13 @@ class DeliverySession:
                 self._event(sink, controller, MessageType.EOS, -1, -1, following)
         self._raise()
 
-    def check(self, now_ns: int) -> None:
-        """Gives up the gaps that are due, in the topics whose loss check is due."""
+    def check(self, due: Iterable[RecoveringController], now_ns: int) -> None:
+        """Gives up the gaps that are due, in these topics, whose loss check is due."""
         self.demux.now_ns = now_ns
-        for controller in self.due(now_ns):
-            controller.next_check_ns = controller.rules.next_loss_check(now_ns)
-            controller.check(now_ns)
+        for controller in due:
+            if self.topic(controller.topic_number) is controller:
+                controller.next_check_ns = controller.rules.next_loss_check(now_ns)
+                controller.check(now_ns)
         self.demux.show_tally()
 
     def end_checks(self) -> None:

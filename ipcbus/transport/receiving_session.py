@@ -317,7 +317,7 @@ class ReceivingSession:
             if (is_missing or any(each.gives_up(now_ns) for each in due)) and self.drain() and is_missing:
                 for controller, until in published:
                     controller.note_next_sequence(until, now_ns)
-            self.delivery.check(now_ns)
+            self.delivery.check(due, now_ns)
         request_ns = self.datagram_source.request_infos(
             {e.topic_number for e in self.topics() if not e.started}, now_ns
         )

@@ -93,7 +93,7 @@ class Desk:
         """The loss check, `after` ns later; returns what it gave."""
         self.now_ns += after
         before = len(self.seen)
-        self.session.check(self.now_ns)
+        self.session.check(self.session.due(self.now_ns), self.now_ns)
         return self._since(before)
 
     def end(self, next_sequence: int = 0) -> list[Seen]:

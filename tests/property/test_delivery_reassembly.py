@@ -152,7 +152,7 @@ def is_as_the_naive_description_says(
         else:
             desk.now_ns += value
             if kind == "check":
-                desk.session.check(desk.now_ns)
+                desk.session.check(desk.session.due(desk.now_ns), desk.now_ns)
                 naive.check(desk.now_ns)
         compare()
     desk.end(len(stream.items))

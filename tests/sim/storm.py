@@ -227,7 +227,7 @@ class Member:
 
     def _check(self) -> None:
         if not self.delivery.demux.blocked:
-            self.delivery.check(self.world.now_ns)
+            self.delivery.check(self.delivery.due(self.world.now_ns), self.world.now_ns)
             self._inspect()
         self.world.after(self.rules.loss_check_ns, self._check)
 

@@ -305,7 +305,7 @@ class Receiver:
 
     def _check(self) -> None:
         if not self.over:
-            self.delivery.check(self.world.now_ns)
+            self.delivery.check(self.delivery.due(self.world.now_ns), self.world.now_ns)
             self.world.after(self.terms.loss_check, self._check)
 
     def _note(self, message: Message) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +32,8 @@ SECOND_NS = 1_000_000_000
 SWEEP_NS = 5 * SECOND_NS
 _LIVENESS = ("receivers", "owners", "channels")
 """The tasks that look for dead processes. Between two runs, a look at the locks of these processes is enough."""
+_SLICE_NS = 30_000
+"""Time in ns for which tasks run before the first look whether a message has come."""
 _RUN_AT_LEAST_NS = SECOND_NS - timer_grid.LEAD_MAX_NS
 """Time in ns after which they run, whatever the locks say: they also find a ring that was cut short, and the like."""
 
@@ -179,11 +182,12 @@ class Timers:
         steps = self._steps
         if not steps:
             self._plan(now_ns)
+        slice_end_ns = time.monotonic_ns() + _SLICE_NS
         while True:
             steps.popleft()(now_ns)
             if not steps:
                 break
-            if self._event_loop.has_input():
+            if time.monotonic_ns() >= slice_end_ns and self._event_loop.has_input():
                 self._turn_sources(now_ns)
                 return 0
         self.early_ns = min([at_ns - self._lead[task] for task, at_ns in self._next.items()])
@@ -221,6 +225,10 @@ class Timers:
     def _run_task(self, task: str, now_ns: int) -> None:
         self._next[task] = timer_grid.next_ns(now_ns, self._every[task])
         getattr(self, f"_do_{task}")()
+
+    def _do_next(self, step: Callable[[int], None]) -> None:
+        """Has a part of a task run after the task, so that a message that comes meanwhile waits for neither."""
+        self._steps.appendleft(step)
 
     def _turn_network(self, early: bool, now_ns: int) -> None:
         self._steps.extendleft(reversed(self._network.steps(now_ns, early=early)))
@@ -297,7 +305,12 @@ class Timers:
                 ring_once(name, NEWS)
 
     def _do_receivers(self) -> None:
-        if self._sending_sessions.reclaim():
+        for session in self._sending_sessions.sessions():
+            for reclaim in (self._sending_sessions.reclaim_slots, self._sending_sessions.drop_dead_clients):
+                self._do_next(functools.partial(self._reclaim, reclaim, session))
+
+    def _reclaim(self, reclaim: Callable[[SendingSession], int], session: SendingSession, _now_ns: int) -> None:
+        if reclaim(session):
             self._notify_soon = True
 
     def _do_owners(self) -> None:
@@ -307,7 +320,11 @@ class Timers:
         self._sending_sessions.control_channels.check()
 
     def _do_scan(self) -> None:
-        self._receiving_sessions.scan()
+        self._receiving_sessions.look_for_contexts()
+        self._do_next(self._retry)
+
+    def _retry(self, _now_ns: int) -> None:
+        self._receiving_sessions.refresh()
         self._receiving_sessions.retry()
         self._notify_soon = True
 
@@ -319,6 +336,9 @@ class Timers:
         clock.recalibrate()
         spare_bytes.drop(unused_only=True)
         self._sending_sessions.retentions.expire(clock.ticks())
+        self._do_next(self._show_counters)
+
+    def _show_counters(self, _now_ns: int) -> None:
         self._network.show_counters()
         self.show_counters()
 

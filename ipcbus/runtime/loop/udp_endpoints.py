@@ -497,9 +497,13 @@ class UdpEndpoints:
             return []
         # First: the steps, and any other thread, may call `hurry`; what is due is not known meanwhile.
         self._hurried, self._due_ns = False, FOREVER_NS
-        senders = [functools.partial(self._turn_sender, each) for each in self._udp_senders]
-        receivers = [functools.partial(self._turn_receiver, each) for each in self._udp_receivers]
-        return [self._turn_resolution, *senders, *receivers, self._note_activity]
+        steps: list[Callable[[int], None]] = [self._turn_resolution]
+        for sender in self._udp_senders:
+            parts = (self._settle_sender, self._turn_sender, self._show_sender)
+            steps += [functools.partial(part, sender) for part in parts]
+        for receiver in self._udp_receivers:
+            steps += [functools.partial(part, receiver) for part in (self._turn_receiver, self._show_receiver)]
+        return [*steps, self._note_activity]
 
     def _turn_resolution(self, now_ns: int) -> None:
         self._due_by(min(self.resolution.turn(now_ns), self.seals.turn(now_ns)))
@@ -507,9 +511,16 @@ class UdpEndpoints:
             self._due_by(self.tls.turn(now_ns))
         self._look_for_news()
 
+    def _settle_sender(self, udp_sender: UdpSender, _now_ns: int) -> None:
+        udp_sender.settle()
+
+    def _show_sender(self, udp_sender: UdpSender, now_ns: int) -> None:
+        if udp_sender in self._udp_senders:
+            self._due_by(udp_sender.show_stats(now_ns))
+
     def _turn_sender(self, udp_sender: UdpSender, now_ns: int) -> None:
         if udp_sender in self._udp_senders:
-            self._due_by(udp_sender.turn(now_ns))
+            self._due_by(udp_sender.turn(now_ns, shows=False))
             if udp_sender.over(now_ns):
                 self._drop(udp_sender)
 
@@ -517,11 +528,19 @@ class UdpEndpoints:
         if not udp_receiver.has_left:
             # It had its turn when the sockets were read, unless something is due, or comes early with this turn.
             is_due = udp_receiver.needs_turn(now_ns + timer_grid.LEAD_MAX_NS)
-            self._due_by(self._turn_of(udp_receiver, now_ns) if is_due else udp_receiver.idle_until_ns)
+            if is_due:
+                waits = self.is_behind(now_ns)
+                self._due_by(now_ns + _PATIENCE_NS if waits else udp_receiver.turn(now_ns, shows=False))
+            else:
+                self._due_by(udp_receiver.idle_until_ns)
         elif udp_receiver in self._udp_receivers:
             self._udp_receivers.remove(udp_receiver)
             if self._latest is udp_receiver:
                 self._latest = None
+
+    def _show_receiver(self, udp_receiver: UdpReceiver, now_ns: int) -> None:
+        if not udp_receiver.has_left and not self.is_behind(now_ns):
+            self._due_by(udp_receiver.show_stats(now_ns))
 
     def _due_by(self, at_ns: int | None) -> None:
         if at_ns is not None and at_ns < self._due_ns:

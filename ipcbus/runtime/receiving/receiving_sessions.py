@@ -75,9 +75,7 @@ class ReceivingSessions:
         self.needs_reconcile = False
         """Whether the next `refresh` joins and leaves although no registry has changed."""
         self._new_topics: set[str] = set()  # of receivers that were made since the last reconciliation
-        self._reconciling = False
-        self._reconcile_again = False
-        self._sources_gone = False
+        self._reconciling = self._reconcile_again = self._sources_gone = False
         self._deferred_events = DeferredEvents(event_loop, self.notifier)
         self._losses_due_ns = 0
         self._kept: dict[SessionAdvert, int] = {}
@@ -138,11 +136,12 @@ class ReceivingSessions:
 
     def scan(self) -> None:
         """Looks for new and vanished registries, then calls `refresh`."""
-        if not self._subscriptions:
-            self.needs_reconcile |= self._peers.forget_all()
-            return
-        self.needs_reconcile |= self._peers.scan()
+        self.look_for_contexts()
         self.refresh()
+
+    def look_for_contexts(self) -> None:
+        """Looks for new and vanished registries, which `refresh` then reads."""
+        self.needs_reconcile |= self._peers.scan() if self._subscriptions else self._peers.forget_all()
 
     def refresh(self) -> None:
         """Reads the registries that changed and joins or leaves accordingly."""

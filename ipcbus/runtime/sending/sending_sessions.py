@@ -310,17 +310,24 @@ class SendingSessions:
     # ------------------------------------------------------------------ backpressure
 
     def reclaim(self) -> int:
-        """Frees the slots of dead receivers, and drops dead clients over UDP; returns their number."""
-        freed = 0
-        with self._lock:  # so that no session is closed meanwhile
-            for session in self.sessions():
-                session.give_up_if_cut_short()
-                for _ in session.channel.slots.reclaim():
-                    session.channel.writer.count_reclaimed()
-                    freed += 1
-                if session.udp_sender is not None:
-                    freed += session.udp_sender.reclaim()
-        return freed
+        """Frees the slots of dead receivers, and drops dead clients over the network; returns their number."""
+        return sum(self.reclaim_slots(session) + self.drop_dead_clients(session) for session in self.sessions())
+
+    def reclaim_slots(self, session: SendingSession) -> int:
+        """Frees the slots that dead receivers have in the ring of a session; returns their number."""
+        with self._lock:  # so that the session is not closed meanwhile
+            if session not in self._entries:
+                return 0
+            session.give_up_if_cut_short()
+            freed = session.channel.slots.reclaim()
+            for _ in freed:
+                session.channel.writer.count_reclaimed()
+        return len(freed)
+
+    def drop_dead_clients(self, session: SendingSession) -> int:
+        """Drops the dead receivers of a session over the network; returns their number."""
+        with self._lock:
+            return session.udp_sender.reclaim() if session.udp_sender is not None and session in self._entries else 0
 
     def receiver_locks(self) -> list[tuple[int, int]]:
         """Returns the locks that the receivers of all sessions hold while they live."""

@@ -132,14 +132,14 @@ class TcpReceiver(UdpReceiver):
     def _awaits_reading(self) -> bool:
         return False
 
-    def turn(self, now_ns: int) -> int | None:
-        """Runs the timers that have expired; returns when to call again."""
+    def turn(self, now_ns: int, *, shows: bool = True) -> int | None:
+        """As in `UdpReceiver`."""
         is_paused = self.port.socket.is_paused
         if is_paused:
             self.reliable_receiver.shed(now_ns)
         if not self.is_twin:
             self.reason = self.port.failure
-        following = super().turn(now_ns)
+        following = super().turn(now_ns, shows=shows)
         if not (is_paused and self.port.look_for_room()):
             return following
         self.awaits_room = True

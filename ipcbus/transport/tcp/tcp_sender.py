@@ -76,8 +76,8 @@ class TcpSender(UdpSender):
                 self._await_return(client.context_id, client.pid, None, now_ns)
             super().receive(packet, address, now_ns)
 
-    def _turn(self, now_ns: int) -> int | None:
-        following = super()._turn(now_ns)
+    def _turn(self, now_ns: int, *, shows: bool) -> int | None:
+        following = super()._turn(now_ns, shows=shows)
         patience_ns = self.reliable_sender.settings.clients.activity_timeout
         due_ns = cast("StreamSocket", self.session_socket.socket).end_strangers(now_ns, patience_ns)
         return min((time for time in (following, due_ns) if time is not None), default=None)

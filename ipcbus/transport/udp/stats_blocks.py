@@ -35,6 +35,11 @@ _NEVER: Final = object()
 _LEAD_NS = timer_grid.lead_ns(INTERVAL_NS)
 
 
+def next_write_ns(now_ns: int) -> int:
+    """Returns when a stats block is to be written again that has news now, in ns of the monotonic clock."""
+    return timer_grid.next_ns(now_ns, INTERVAL_NS)
+
+
 class _StatsBlock:
     """A structure in the user area of a ring; a version number lets readers detect one that is being written."""
 
@@ -52,6 +57,10 @@ class _StatsBlock:
         """Returns whether it may be written now."""
         return now_ns >= self.due_ns - _LEAD_NS
 
+    def is_late(self, now_ns: int) -> bool:
+        """Returns whether the driver should have written it long ago, so that another thread has to."""
+        return now_ns >= self.due_ns + INTERVAL_NS
+
     def _begin(self) -> None:
         self._has_news = False
         self._words.store64(self._offset, self._words.load64(self._offset) | 1)
@@ -59,7 +68,7 @@ class _StatsBlock:
 
     def _end(self, now_ns: int) -> None:
         self._words.store64(self._offset, self._words.load64(self._offset) + 1)
-        self.due_ns = timer_grid.next_ns(now_ns, INTERVAL_NS if self._has_news else _IDLE_INTERVAL_NS)
+        self.due_ns = next_write_ns(now_ns) if self._has_news else timer_grid.next_ns(now_ns, _IDLE_INTERVAL_NS)
 
     def _write(self, values: Mapping[str, Any]) -> None:
         shown, record = self._shown, self._record

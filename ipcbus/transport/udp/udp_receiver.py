@@ -52,6 +52,8 @@ _EARLY_NS = INTERVAL_NS - 10_000_000
 _SILENCE_NS = 1_000_000_000
 """A source that is not offered any more and has been silent for this time is dead."""
 
+_OF_SLOT = ("msgs_rcved", "bytes_rcved", "lost")  # as which the slot counts the datagrams that were read from the ring
+
 
 class UdpReceiver:
     """The UDP receiver of one session (transport.datagram_source.DatagramSource). The driver calls all its methods."""
@@ -119,8 +121,8 @@ class UdpReceiver:
         self.begun, self.reason = False, ""
         self.lines: TopicLines | None = None
         self._session_sockets, self._address = session_sockets, address
-        board = RECEPTION_BOARD.itemsize
-        shape = Shape(advert.session_id, WINDOW, RECORD_HEADER + _DATAGRAM_MAX + 1, False, 1, board, 0, group)
+        longest, board = RECORD_HEADER + _DATAGRAM_MAX + 1, RECEPTION_BOARD.itemsize
+        shape = Shape(advert.session_id, WINDOW, longest, False, 1, board, 0, group)
         names = [kind(domain, identity.context_id, local) for kind in (object_names.ring, object_names.control)]
         self._channel = channel = OwnedChannel(names[0], names[1], shape)
         self.index = channel.slots.claim(identity, time.time_ns())
@@ -137,8 +139,7 @@ class UdpReceiver:
         self._on_leave, self._on_mark, self._on_due = on_leave, on_mark, on_due
         self._link_end = ReceiverEnd(advert.session_id, random, frame_settings(advert.over_network, address[0]))
         self._link_due_ns: int | None = None
-        self.on_links: Callable[[], object] = lambda: None
-        """Called when the link was opened or broken, or has frames or room."""
+        self.on_links: Callable[[], object] = lambda: None  # called when the link was opened or broken, or has news
         self._info_requests = InfoRequests(settings.info_request_interval, settings.info_request_maximum)
         self._marked = self.has_left = False
         self._topics: set[int] = set()
@@ -150,7 +151,8 @@ class UdpReceiver:
         self.shed = 0
         """Datagrams that were dropped for want of room in the ring; a NAK asks for them again."""
         self._fetcher = self._make_fetcher()
-        self._listen()
+        for each in session_sockets:
+            (each.add_taker if isinstance(each, SessionSocket) else each.add)(self, self.session_id, address)
 
     def _make_fetcher(self) -> DatagramFetcher | None:
         port = self._session_sockets[-1]
@@ -214,13 +216,6 @@ class UdpReceiver:
                 self._fetcher.acknowledge_by(ack, sender, self.reader, room, self._longest_packet, share, share // 4)
             self._fetches = True
 
-    def _listen(self) -> None:
-        for session_socket in self._session_sockets:
-            if isinstance(session_socket, SessionSocket):
-                session_socket.add_taker(self, self.session_id, self._address)
-            else:
-                session_socket.add(self, self.session_id, self._address)
-
     # ------------------------------------------------------------------ packets, timers
 
     @property
@@ -267,26 +262,32 @@ class UdpReceiver:
                 self._send_packets()
         return count
 
-    def turn(self, now_ns: int) -> int | None:
-        """Runs the timers that have expired; returns when to call again."""
+    def turn(self, now_ns: int, *, shows: bool = True) -> int | None:
+        """Runs the timers that have expired; returns when to call again. `shows` is as in `UdpSender.turn`."""
         limited = self._limit_asks()
-        shows = self._stats_block.is_due(now_ns)
-        self.reliable_receiver.turn(now_ns, _EARLY_NS if shows else 0)
+        is_due = self._stats_block.is_due(now_ns)
+        self.reliable_receiver.turn(now_ns, _EARLY_NS if is_due else 0)
         self._write_to_ring(self.reliable_receiver.ready(now_ns), now_ns)
         self._tell_room(now_ns)
         self._send_packets()
         self._send_frames(now_ns)
         self.awaits_room = bool(self._backlog) or limited or self._awaits_reading
-        shows_ns = None if shows else self._stats_block.due_ns
-        retry_ns = now_ns + RETRY_NS if self.awaits_room else None
+        shows_ns = None if is_due else self._stats_block.due_ns
         if shows:
-            links = counters(self._link_end.counts)
-            self._stats_block.show(self._session_sockets, links, self.shed, self.reason, now_ns)
+            self.show_stats(now_ns)
+        retry_ns = now_ns + RETRY_NS if self.awaits_room else None
         times = (self._link_due_ns, self.reliable_receiver.next_ns, retry_ns, shows_ns)
         following = min((time for time in times if time is not None), default=None)
         self.idle_until_ns = following or 0
         self._direct()
         return following
+
+    def show_stats(self, now_ns: int) -> int:
+        """Writes the stats block if it is due; returns when it is due next."""
+        if self._stats_block.is_due(now_ns):
+            links = counters(self._link_end.counts)
+            self._stats_block.show(self._session_sockets, links, self.shed, self.reason, now_ns)
+        return self._stats_block.due_ns
 
     def needs_turn(self, now_ns: int) -> bool:
         """Returns whether `turn` has anything to do after datagrams were taken."""
@@ -342,8 +343,7 @@ class UdpReceiver:
                 break
             done += 1
             self._backlog_bytes -= len(datagram)
-        if done:
-            del self._backlog[:done]
+        del self._backlog[:done]
 
     def _report_starts(self, now_ns: int, comes: bool) -> None:
         """Reports the first numbers of topics, as far as the source has sent them.
@@ -573,10 +573,7 @@ class UdpReceiver:
     def counters(self) -> dict[str, int]:
         """Returns the counters of the protocol, and of dropped datagrams."""
         counts = self.reliable_receiver.counts
-        found = {name: int(getattr(counts, name)) for name in counts.__dataclass_fields__}
-        # The slot counts the datagrams that were read from the ring by these names.
-        for name in ("msgs_rcved", "bytes_rcved", "lost"):
-            found.pop(name, None)
+        found = {name: int(getattr(counts, name)) for name in counts.__dataclass_fields__ if name not in _OF_SLOT}
         return found | counters(self._link_end.counts) | {"dgrams_shed": self.shed}
 
     def leave(self) -> bool:

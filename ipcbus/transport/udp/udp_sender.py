@@ -11,15 +11,16 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
 from random import SystemRandom
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from ipcbus.reliability.reliable_sender import ALL, ReliableSender
 from ipcbus.transport.udp.ack_watch import AckWatch
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME, TARGETS_MAX, RecordSender
+from ipcbus.transport.udp.evicted_receivers import EvictedReceivers
 from ipcbus.transport.udp.local_contexts import LocalContexts
 from ipcbus.transport.udp.session_socket import ANSWERS_MAX
+from ipcbus.transport.udp.stats_blocks import next_write_ns
 from ipcbus.transport.udp.udp_link import SenderLinks, UdpLink
 from ipcbus.wire.udp_packets import is_ack
 from ipcbus.wire.wire_layout import UPLINK
@@ -77,21 +78,6 @@ class UdpSenderListener(Protocol):
         """Returns whether a context lives, as `LocalContexts` asks."""
 
 
-@dataclass(frozen=True, slots=True)
-class _EvictedReceiver:
-    """A receiving context that was evicted and has not registered since.
-
-    Attributes:
-        until_ns: the time until which its datagrams are kept.
-        pid: its process id.
-        before: the registration that it had at its eviction, which it may be about to give up.
-    """
-
-    until_ns: int
-    pid: int
-    before: Client | None
-
-
 class UdpSender:
     """The UDP sender of one session. Sending threads and the driver of the context call it."""
 
@@ -130,7 +116,6 @@ class UdpSender:
         self.session_socket, self.group, self.twin = session_socket, group, twin
         self._reliable_sender = reliable_sender
         self._group_addresses: tuple[Hashable, ...] = () if group is None else (group,)
-        self._return_timeout_ns = return_timeout_ns
         self._stats_block, self._listener = stats_block, listener
         self._channel = channel
         identity = Identity(os.getpid(), os.geteuid(), UPLINK, name)
@@ -141,13 +126,10 @@ class UdpSender:
         self._records = self._make_records()
         """What sends without the protocol; None where there is no such way."""
         self.active = self.closing = self._sends_all = False
-        self._stats_pending, self._shown_lead, self._closed_ns = False, 0, 0
-        self._waited_ns = -_OFTEN_NS
-        self._watch = AckWatch()
-        self._evicted: dict[int, _EvictedReceiver] = {}
-        """The evicted contexts that have not registered since, by their ids."""
+        self._stats_pending = False
+        self._shown_lead = self._closed_ns = self._changes = 0
+        self._waited_ns, self._watch, self._evicted = -_OFTEN_NS, AckWatch(), EvictedReceivers(return_timeout_ns)
         self._local_contexts = LocalContexts(listener.context_lives)
-        self._changes = 0
         self.links = SenderLinks(reliable_sender.session_id, SystemRandom(), reliable_sender.retransmit_limiter, frames)
         """The control channels of the clients."""
         self.on_links: Callable[[], object] = lambda: None
@@ -237,7 +219,7 @@ class UdpSender:
 
     def _await_return(self, context_id: int, pid: int, registered: Client | None, now_ns: int) -> None:
         """Keeps datagrams for a receiving context until it registers; `registered` is a registration that is over."""
-        self._evicted[context_id] = _EvictedReceiver(now_ns + self._return_timeout_ns, pid, registered)
+        self._evicted.add(context_id, pid, registered, now_ns)
         self._local_contexts.note([context_id])
 
     def stop(self) -> None:
@@ -274,12 +256,14 @@ class UdpSender:
                     return
                 was_blocked = self._waits
                 self._send_published(now_ns)
-                was_pending, following = self._stats_pending, self._show_stats(now_ns)
+                was_pending = self._stats_pending
+                following = self._show_stats(now_ns, writes=was_pending and self._stats_block.is_late(now_ns))
                 if self._waits and not was_blocked:
                     self._waited_ns = now_ns
                     retry_ns = now_ns + _RETRY_NS if self.session_socket.waits else _FOREVER_NS
                     self._listener.turn_is_due(min(retry_ns, self.reliable_sender.next_ns(now_ns) or 0))
                 elif following is not None and not was_pending:
+                    self._stats_block.due_ns = following
                     self._listener.turn_is_due(following)
 
     @property
@@ -385,10 +369,23 @@ class UdpSender:
         self._listener.turn_is_due()
         return HAS_MORE
 
-    def turn(self, now_ns: int) -> int | None:
-        """Runs the timers that have expired; returns when to call again, None when no timer runs."""
+    def settle(self) -> None:
+        """Has the protocol take note of what was sent without it."""
         with self._lock:
-            following = self._turn(now_ns)
+            self.reliable_sender  # noqa: B018 - takes note
+
+    def turn(self, now_ns: int, *, shows: bool = True) -> int | None:
+        """Runs the timers that have expired.
+
+        Args:
+            now_ns: the time.
+            shows: whether to write the stats block if it is due; if not, the caller calls `show_stats` later.
+
+        Returns:
+            When to call again; None when no timer runs.
+        """
+        with self._lock:
+            following = self._turn(now_ns, shows=shows)
             overtaken = self.reliable_sender.take_evicted()
             if self._sends_all and self._stats_pending and not self.closing:
                 self._go_on_directly()  # last, as all that asks for the protocol ends it
@@ -396,7 +393,7 @@ class UdpSender:
             log.warning(_OVERTAKEN, client.name, client.pid, self.network)
         return following
 
-    def _turn(self, now_ns: int) -> int | None:
+    def _turn(self, now_ns: int, *, shows: bool) -> int | None:
         if self.closing:
             self._forget_dead(now_ns)  # the context does not look after a session that has ended
         self.reliable_sender.turn(now_ns)
@@ -411,16 +408,28 @@ class UdpSender:
             self._announce_end(now_ns)
             times = (now_ns + _LINGER_CHECK_NS, self.reliable_sender.next_ns(now_ns), self._links_due_ns, retry_ns)
             return min(time for time in times if time is not None)
-        waited = min((each.until_ns for each in self._evicted.values()), default=None)
-        following_ns, stats_ns = self.reliable_sender.next_ns(now_ns), self._show_stats(now_ns)
+        following_ns, stats_ns = self.reliable_sender.next_ns(now_ns), self._show_stats(now_ns, writes=shows)
         if following_ns is not None and stats_ns is not None and following_ns - now_ns >= _SLOW_NS:
             # While datagrams are sent, such a timer would only find that it has been started again.
             following_ns = max(following_ns, stats_ns)
-        due = (following_ns, waited, stats_ns, self._links_due_ns, retry_ns, often_ns)
+        due = (following_ns, self._evicted.due_ns, stats_ns, self._links_due_ns, retry_ns, often_ns)
         return min((time for time in due if time is not None), default=None)
 
-    def _show_stats(self, now_ns: int) -> int | None:
-        """Writes the stats block if it is due; returns when it is due next, None where nothing has been sent since."""
+    def show_stats(self, now_ns: int) -> int | None:
+        """Writes the stats block if it is due; returns when to call again, None while nothing is sent."""
+        with self._lock:
+            following = None if self.closing else self._show_stats(now_ns)
+            if self._sends_all and self._stats_pending and not self.closing:
+                self._go_on_directly()
+        return following
+
+    def _show_stats(self, now_ns: int, *, writes: bool = True) -> int | None:
+        """Writes the stats block if it is due; returns when it is due next, None where nothing has been sent since.
+
+        Args:
+            now_ns: the time.
+            writes: whether to write it; if not, the caller calls again soon.
+        """
         reliable_sender = self.reliable_sender
         if self.twin and not self.active and reliable_sender.changes == 0:
             return None  # a twin that never had a client shows nothing
@@ -428,21 +437,19 @@ class UdpSender:
         self._stats_pending = not self._stats_block.is_due(now_ns)
         if self._stats_pending:
             return self._stats_block.due_ns
-        self._stats_block.show(self.session_socket, self.links.counters(), self.active, now_ns)
         # While datagrams are sent, the timer goes on, or the first one after each write would start it again.
-        self._stats_pending = reliable_sender.lead != self._shown_lead or reliable_sender.slowest is not None
-        self._shown_lead = reliable_sender.lead
-        return self._stats_block.due_ns if self._stats_pending else None
+        goes_on = reliable_sender.lead != self._shown_lead or reliable_sender.slowest is not None
+        if not writes:
+            self._stats_pending = True
+            return next_write_ns(now_ns) if goes_on else None
+        self._stats_block.show(self.session_socket, self.links.counters(), self.active, now_ns)
+        self._stats_pending, self._shown_lead = goes_on, reliable_sender.lead
+        return self._stats_block.due_ns if goes_on else None
 
     def _update_clients(self, now_ns: int) -> None:
         # Before the answer goes out: records that are published after it are sent to the new client.
         if self._evicted:
-            came = {client.context_id: client for client in self.reliable_sender.clients}
-            self._evicted = {
-                context_id: each
-                for context_id, each in self._evicted.items()
-                if now_ns < each.until_ns and came.get(context_id) in (None, each.before)
-            }
+            self._evicted.drop_returned(self.reliable_sender.clients, now_ns)
         if self.twin and not self.closing:
             if self.reliable_sender.addresses or self._evicted:
                 self.start()
@@ -458,7 +465,7 @@ class UdpSender:
     @property
     def awaits_evicted(self) -> bool:
         """Whether a receiver that was evicted and lives has not registered yet."""
-        return any(not self._local_contexts.is_dead(context_id) for context_id in list(self._evicted))
+        return any(not self._local_contexts.is_dead(each.context_id) for each in self._evicted)
 
     def joined(self, number: int) -> list[Client]:
         """Returns the clients that receive a topic."""
@@ -474,8 +481,9 @@ class UdpSender:
         return self._local_contexts.among(each.sure_context_id for each in self.reliable_sender.clients)
 
     def _forget_dead(self, now_ns: int) -> int:
+        # Without taking note of what was sent, which changes no client.
         dead = [
-            client for client in self.reliable_sender.clients if self._local_contexts.is_dead(client.sure_context_id)
+            client for client in self._reliable_sender.clients if self._local_contexts.is_dead(client.sure_context_id)
         ]
         for client in dead:
             self.reliable_sender.forget(client)
@@ -566,14 +574,13 @@ class UdpSender:
         if now_ns - max([self._closed_ns, *(each.progress_ns for each in clients)]) > _LINGER_NS:
             return False
         # Counted from the end at the earliest: a receiver that was cut off before may be about to return.
-        timeout_ns = self._return_timeout_ns
-        silent_until_ns = self._closed_ns + timeout_ns
+        silent_until_ns = self._closed_ns + (timeout_ns := self._evicted.timeout_ns)
         expected = [
             (each.sure_context_id, each.pid, each.heard_ns, max(silent_until_ns, each.progress_ns + timeout_ns))
             for each in clients
         ]
         expected += [(0, 0, 0, each.heard_ns + _SILENT_NS) for each in self.reliable_sender.newcomers]
-        expected += [(context_id, each.pid, 0, each.until_ns) for context_id, each in self._evicted.items()]
+        expected += [(each.context_id, each.pid, 0, each.until_ns) for each in self._evicted]
         for context_id, pid, heard_ns, until_ns in expected:
             if context_closes and pid == os.getpid():
                 until_ns = max(heard_ns, self._closed_ns) + _SILENT_NS

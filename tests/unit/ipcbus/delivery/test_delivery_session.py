@@ -447,7 +447,7 @@ def test_time_that_passed_while_in_hand_counts() -> None:
     desk.demux.blocked = False
     desk.demux.resume(50)  # only now the gap is seen
     assert pull(sink) == []
-    desk.session.check(149)
+    desk.session.check(desk.session.due(149), 149)
     assert pull(sink) == []
     desk.demux.feed(compose(whole(4)), 0, 150)
     assert pull(sink) == lost(1) + data(2, 3, 4)

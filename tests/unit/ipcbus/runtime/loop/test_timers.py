@@ -12,6 +12,7 @@ import pytest
 
 from ipcbus.config import ContextOptions
 from ipcbus.resolution.local import object_names
+from ipcbus.runtime.loop import timers
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.loop.timers import SECOND_NS, Timers
 from ringbuf import liveness, segment
@@ -53,9 +54,12 @@ class Context:
         self.sending.evict_due.return_value = self.sending.flush_due.return_value = None
         self.sending.inform_due.return_value = self.sending.requests.turn.return_value = FOREVER_NS
         self.sending.control_channels.turn.return_value = self.receiving.channels.turn.return_value = FOREVER_NS
-        self.sending.reclaim.return_value = 0
+        self.sending.reclaim_slots.return_value = self.sending.drop_dead_clients.return_value = 0
         self.sending.control_channels.changes = 0
-        self.sending.sessions.return_value = self.sending.local_clients.return_value = []
+        session = Mock()
+        session.show_activity.return_value = FOREVER_NS
+        self.sending.sessions.return_value = [session]
+        self.sending.local_clients.return_value = []
         self.receiving.sessions.return_value = []
         self.sending.receiver_locks.side_effect = lambda: [(self.looked_at, 0)]  # nobody holds it
         self.sending.pending_wakeups = SimpleNamespace(take_ready=lambda now_ns: (self.served, self.again_ns))
@@ -97,11 +101,11 @@ def context(domain: str) -> Iterator[Context]:
 
 def test_each_task_runs_on_the_grid_of_its_interval(context: Context) -> None:
     assert context.run(1_010 * MS_NS) == 1_200 * MS_NS  # 4 times 300 ms
-    assert context.receiving.check.call_count == context.receiving.scan.call_count == 1
+    assert context.receiving.check.call_count == context.receiving.look_for_contexts.call_count == 1
     assert context.run(1_200 * MS_NS) == 1_500 * MS_NS
-    assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (2, 1)
+    assert (context.receiving.check.call_count, context.receiving.look_for_contexts.call_count) == (2, 1)
     context.run(1_500 * MS_NS)  # one turn serves both
-    assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (3, 2)
+    assert (context.receiving.check.call_count, context.receiving.look_for_contexts.call_count) == (3, 2)
 
 
 def test_tasks_run_early_in_a_turn_that_comes_shortly_before(context: Context) -> None:
@@ -114,15 +118,20 @@ def test_tasks_run_early_in_a_turn_that_comes_shortly_before(context: Context) -
     # What the network has on the same grid comes with it.
     assert [call.kwargs["early"] for call in context.network.steps.call_args_list] == [True, False, True]
     context.run(1_470 * MS_NS)
-    assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (3, 2)
+    assert (context.receiving.check.call_count, context.receiving.look_for_contexts.call_count) == (3, 2)
 
 
-def test_a_message_that_comes_is_delivered_before_the_tasks_that_are_left(context: Context) -> None:
+def test_a_message_that_comes_is_delivered_before_the_tasks_that_are_left(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers, "_SLICE_NS", 0)
     context.network.steps.return_value = [context.network.one, context.network.other]
     context.event_loop.has_input.return_value = True
     done = [
-        *(context.sending.reclaim, context.receiving.check, context.sending.control_channels.check),
-        *(context.receiving.scan, context.receiving.look_for_sources, context.network.show_counters),
+        *(context.sending.reclaim_slots, context.sending.drop_dead_clients),
+        *(context.receiving.check, context.sending.control_channels.check),
+        *(context.receiving.look_for_contexts, context.receiving.retry),
+        *(context.receiving.look_for_sources, context.network.show_counters),
         *(context.network.one, context.network.other, context.sending.inform_due, context.receiving.check_losses),
     ]
     calls: list[list[int]] = []
@@ -139,13 +148,22 @@ def test_a_message_that_comes_is_delivered_before_the_tasks_that_are_left(contex
     assert context.receiving.check.call_count == context.receiving.check_losses.call_count == 2
 
 
+def test_short_tasks_run_together_before_a_message_is_looked_for(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers, "_SLICE_NS", 1 << 62)
+    context.event_loop.has_input.return_value = True
+    assert context.run(1_010 * MS_NS) == 1_200 * MS_NS
+    assert context.receiving.check_losses.call_count == 1
+
+
 def test_after_a_signal_all_tasks_are_due_again(context: Context) -> None:
     context.receiving.check.side_effect = KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         context.run(1_010 * MS_NS)
     context.receiving.check.side_effect = None
     context.run(1_010 * MS_NS)
-    assert (context.sending.reclaim.call_count, context.receiving.check.call_count) == (2, 2)
+    assert (context.sending.reclaim_slots.call_count, context.receiving.check.call_count) == (2, 2)
     assert context.receiving.check_losses.call_count == 1
 
 
@@ -194,10 +212,10 @@ def test_room_goes_to_the_sources_of_its_session_and_a_kept_exception_delays_it_
 def test_a_change_of_a_registry_has_the_registries_read_at_once(context: Context) -> None:
     context.run(SECOND_NS)
     context.run(SECOND_NS + 1)
-    assert context.receiving.scan.call_count == 1
+    assert context.receiving.look_for_contexts.call_count == 1
     context.timers.registry_changed()
     context.run(SECOND_NS + 2)
-    assert context.receiving.scan.call_count == 2
+    assert context.receiving.look_for_contexts.call_count == 2
 
 
 def test_while_only_the_liveness_check_is_due_a_look_at_locks_stands_for_it(context: Context) -> None:
@@ -215,9 +233,13 @@ def test_while_only_the_liveness_check_is_due_a_look_at_locks_stands_for_it(cont
 
 
 def _liveness_runs(context: Context) -> tuple[int, int, int]:
-    counted = (context.sending.reclaim, context.receiving.check, context.sending.control_channels.check)
+    counted = (context.sending.reclaim_slots, context.receiving.check, context.sending.control_channels.check)
     assert len({each.call_count for each in counted}) == 1
-    return counted[0].call_count, context.receiving.scan.call_count, context.receiving.check_losses.call_count
+    return (
+        counted[0].call_count,
+        context.receiving.look_for_contexts.call_count,
+        context.receiving.check_losses.call_count,
+    )
 
 
 def test_dead_peers_are_looked_for_once_a_second_and_as_soon_as_one_does_not_hold_its_lock(context: Context) -> None:

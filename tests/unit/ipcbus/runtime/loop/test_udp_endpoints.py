@@ -36,6 +36,8 @@ class Sender:
     def __init__(self, endpoints: UdpEndpoints, due_ns: int | None) -> None:
         self.endpoints, self.due_ns, self.is_over = endpoints, due_ns, False
         self.turns: list[int] = []
+        self.steps: list[str] = []
+        self.stats_due_ns: int | None = None
         self.others, mine = socket.socketpair()
         self.session_socket = cast("Any", SimpleNamespace(socket=mine, read=self._read))
         self.session_socket.may_have_more = self.session_socket.rest_waits = False
@@ -46,9 +48,18 @@ class Sender:
         self.session_socket.socket.recv(100)
         return {self}
 
-    def turn(self, now_ns: int) -> int | None:
+    def settle(self) -> None:
+        self.steps.append("settle")
+
+    def turn(self, now_ns: int, *, shows: bool = True) -> int | None:
         self.turns.append(now_ns)
+        self.steps.append("turn with stats" if shows else "turn")
         return self.due_ns
+
+    def show_stats(self, now_ns: int) -> int | None:
+        del now_ns
+        self.steps.append("stats")
+        return self.stats_due_ns
 
     def over(self, now_ns: int, *, context_closes: bool = False) -> bool:
         del now_ns
@@ -115,6 +126,21 @@ def test_turns_may_be_taken_one_after_the_other_with_other_work_between(endpoint
     assert endpoints.due_ns == 0  # what was hurried comes in the next round
 
 
+def test_the_stats_of_a_sender_are_a_step_of_their_own(endpoints: UdpEndpoints) -> None:
+    sender = Sender(endpoints, 100)
+    sender.stats_due_ns = 50
+    endpoints.add(cast("Any", sender))
+    assert endpoints.turn(10) == 50
+    assert sender.steps == ["settle", "turn", "stats"]
+    sender.others.send(b"x")
+    endpoints.read()
+    assert sender.steps[3:] == ["turn with stats"]  # nothing follows this one
+    sender.is_over = True
+    endpoints.hurry()
+    endpoints.turn(51)
+    assert sender.steps[4:] == ["settle", "turn"]  # it is dropped in its turn
+
+
 def test_a_socket_that_can_be_read_has_packets(endpoints: UdpEndpoints) -> None:
     sender = Sender(endpoints, 100)
     endpoints.add(cast("Any", sender))
@@ -142,8 +168,8 @@ def test_after_a_pause_all_packets_are_read_before_their_addressees_timers_run(e
     sender.session_socket.may_have_more = True
     waiting: list[bool] = []
 
-    def turn(now_ns: int) -> None:
-        del now_ns
+    def turn(now_ns: int, *, shows: bool = True) -> None:
+        del now_ns, shows
         waiting.append(bool(select.select([sender.session_socket.socket], [], [], 0)[0]))
 
     sender.turn = turn  # type: ignore[method-assign]

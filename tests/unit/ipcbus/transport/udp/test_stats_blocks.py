@@ -109,6 +109,12 @@ def test_it_is_due_on_a_grid_that_all_sessions_share() -> None:
         assert found.board.due_ns == 2 * INTERVAL_NS
 
 
+def test_it_is_late_when_the_driver_has_missed_a_write() -> None:
+    found = Shown()
+    found.show(7)
+    assert [found.board.is_late(now_ns) for now_ns in (2 * INTERVAL_NS - 1, 2 * INTERVAL_NS)] == [False, True]
+
+
 def test_one_that_had_nothing_new_is_due_once_a_second() -> None:
     found = Shown()
     found.show(7)

@@ -14,6 +14,7 @@ from ipcbus.reliability.session_sender import SenderSettings
 from ipcbus.transport.udp import ack_watch
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME
 from ipcbus.transport.udp.mmsg import Batched
+from ipcbus.transport.udp.stats_blocks import next_write_ns
 from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire import udp_packets
 from ringbuf.channel import OwnedChannel, Shape
@@ -183,6 +184,40 @@ def test_the_timer_of_the_statistics_goes_on_while_datagrams_are_sent(domain: st
         assert turn_is_for_the_board()
         assert not turn_is_for_the_board()
         assert sent() == 2
+    finally:
+        channel.close()
+
+
+def test_a_turn_and_a_sending_thread_leave_the_statistics_to_a_call_of_their_own(domain: str) -> None:
+    sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
+    port, listener, board = Mock(direct=None, waits=False), Mock(), stats_block()
+    board.show.side_effect = lambda *_: setattr(board, "due_ns", 1 << 60)
+    board.is_late.return_value = False
+    channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(SESSION, 65_536, 4096, False, 1, 0, 0, ""))
+    try:
+        udp_sender = UdpSender(
+            channel, port, sender, board, listener, name="", group=None, twin=False, return_timeout_ns=0
+        )
+        now_ns = time.monotonic_ns()
+        assert (udp_sender.turn(now_ns, shows=False), board.show.call_count) == (None, 0)  # nothing was sent
+        assert (udp_sender.show_stats(now_ns), board.show.call_count) == (None, 1)
+        board.due_ns = 0
+        assert channel.writer.write(b"x")
+        udp_sender.send_published()
+        assert board.show.call_count == 1
+        assert now_ns < board.due_ns < 1 << 59  # the next time on the grid
+        board.due_ns, board.is_late.return_value = 0, True  # nobody drives the context
+        assert channel.writer.write(b"x")
+        udp_sender.send_published()
+        assert board.show.call_count == 2
+        board.due_ns = 0
+        assert channel.writer.write(b"x")
+        udp_sender.settle()
+        assert udp_sender.turn(now_ns, shows=False) == next_write_ns(now_ns)  # and not at the time of a slow timer
+        assert (udp_sender.show_stats(now_ns), board.show.call_count) == (1 << 60, 3)
+        board.due_ns = 0
+        udp_sender.close()
+        assert udp_sender.show_stats(now_ns) is None  # an ended session shows nothing
     finally:
         channel.close()
 
