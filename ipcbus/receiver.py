@@ -405,6 +405,10 @@ class Receiver(Puller):
                     self._run_turn(deadline)
             if not queue:
                 self._check_pull()
+            waiting = 0
+            while queue.has_long() and waiting < len(queue) < limit:  # a turn reads only a few of those that are there
+                waiting = len(queue)
+                self._run_turn(0)
         taken: list[Message] = []
         # Another thread may pull from the same receiver, so the queue's length promises nothing.
         while len(taken) < limit and (message := self._take()) is not None:

@@ -67,8 +67,9 @@ cdef class Demux(RecordHolder):
     cdef public bint attention          # Python has to look: the end, a broken ring
     cdef public bint blocked            # a receiver that pulls has no room
     cdef bint called_back               # the last `poll` has called back
+    cdef uint64_t copied                # bytes of long messages that the last `poll` has copied; it stops at PASS_BYTES
     cdef public bint watched            # the poller looks at its ring
-    cdef public bint stop               # set from inside a callback: return after this message
+    cdef public bint stop               # return after this message; also set from inside a callback
     cdef object slow_path
     cdef Message spare_message
     cdef bytes record_copy              # the current record, while the process forks

@@ -11,6 +11,7 @@ from libc.string cimport memcpy
 
 from ipcbus.delivery.datagram_walk cimport completes, count_messages, flags_of, published_after, sent_after
 from ipcbus.delivery.leasing cimport LeasedMessage, RecordHolder
+from ipcbus.delivery.message_queue cimport PASS_BYTES, PASS_MESSAGES
 from ipcbus.delivery.received_message cimport Message, Origin, message_with_front, own_message
 from ipcbus.delivery.sink cimport MESSAGES, Sink, sink_count, sink_enqueue_copy, sink_is_full, sink_row
 from ipcbus.wire._wire_layout cimport (
@@ -335,7 +336,7 @@ cdef class Demux(RecordHolder):
         cdef uint32_t word, length
         cdef uint64_t sequence, body
         cdef int64_t left   # signed: a wrong length may reach past the end
-        self.stop, self.called_back, self.arrival.ticks = False, False, 0
+        self.stop, self.called_back, self.arrival.ticks, self.copied = False, False, 0, 0
         while taken < limit and not self.blocked and not self.stop and not self.detached:
             if self.cursor == NULL and (self.r == NULL or not self.next_record()):
                 break
@@ -523,6 +524,9 @@ cdef class Demux(RecordHolder):
         if not sink_row(sink, payload, length) and not (
             sink.queue.leases and lease_in_place(self, sink, controller, header, length, word, sequence)
         ):
+            if length > PASS_BYTES // PASS_MESSAGES:
+                self.copied += length
+                self.stop = self.stop or self.copied >= PASS_BYTES  # who waits for this message waits for no more copies
             sink_enqueue_copy(
                 sink, controller.origin, payload, length, sequence, flags_of(word), self.sent_ticks(header, length, word), &self.arrival,
             )

@@ -21,6 +21,7 @@ cdef class MessageQueue:
     cdef public int leasing         # threads and tasks that wait for a message to lease
     cdef public unsigned long lessee    # the thread that leases now, and takes a message in place as it is; 0 without one
 
+    cpdef bint has_long(self) noexcept
     cpdef int set_leases(self, bint leases) except -1
     cdef int set_in_place(self, LeasedMessage message) except -1
     cdef int detach(self) except -1

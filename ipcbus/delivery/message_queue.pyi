@@ -29,6 +29,9 @@ class MessageQueue:
     def has_room_again(self) -> bool:
         """Returns whether half of it is free."""
 
+    def has_long(self) -> bool:
+        """Returns whether the last message was so long that a pass over the ring reads fewer than usual."""
+
     def set_leases(self, leases: bool) -> int:
         """Says whether leases take the messages from now on, so that one is enough to fill the queue."""
 

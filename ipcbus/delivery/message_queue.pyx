@@ -127,6 +127,9 @@ cdef class MessageQueue:
             self.detach()
         return message
 
+    cpdef bint has_long(self) noexcept:
+        return self.pass_messages < PASS_MESSAGES
+
     cpdef int set_leases(self, bint leases) except -1:
         with cython.critical_section(self):
             self.leases = leases

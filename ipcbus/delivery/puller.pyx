@@ -3,7 +3,7 @@
 cimport cython
 from libc.limits cimport LONG_MAX
 
-from ipcbus.delivery.message_queue cimport MessageQueue
+from ipcbus.delivery.message_queue cimport PASS_MESSAGES, MessageQueue
 from ipcbus.delivery.pump cimport Pump, read_timeout
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.errors import ClosedError
@@ -136,6 +136,9 @@ cdef class Puller:
         """Takes a message that waits, if that is all there is to do; otherwise returns None."""
         if self.acknowledges or self.pump.blocked or self.queue.count == 0:
             return None
+        if self.queue.pass_messages < PASS_MESSAGES:
+            # This thread is about to drive again: the context's own thread would copy all that the ring holds.
+            self.pump.note_guest()
         return self.queue.take()
 
     @cython.final
@@ -166,6 +169,8 @@ cdef class Puller:
             left = self.fill(0 if waiting else timeout, most - waiting)
             if not left < 0 and <Py_ssize_t>self.queue.count < most:
                 return self._take_many_slowly(limit, timeout if left != left else left)
+            if self.queue.has_long() and <Py_ssize_t>self.queue.count < most:
+                return self._take_many_slowly(limit, 0)     # one pass has read only a few
         return self.queue.take_many(most)
 
     @cython.final

@@ -10,9 +10,13 @@ from ringbuf.free_threads cimport is_sole
 cdef enum:
     SPARES_MAX = 6
     SPARE_BYTES_MAX = 1 << 25
+    HUGE_FROM = 1 << 22         # from this length on, new memory asks for huge pages: without them each 4 KiB is a page fault
 
 cdef extern from *:
     """
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
 /* Gives bytes that nothing else refers to another length, and forgets the hash of their former content. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -22,7 +26,13 @@ static void ib_set_length(PyObject *o, Py_ssize_t length) {
     ((PyBytesObject *)o)->ob_shash = -1;
 }
 #pragma GCC diagnostic pop
+/* A hint; without huge pages the memory is as before. */
+static void ib_ask_for_huge_pages(char *start, size_t length) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) & -page;
+    madvise((void *)first, ((uintptr_t)start + length - first) & -page, MADV_HUGEPAGE);
+}
     """
+    void ask_for_huge_pages "ib_ask_for_huge_pages"(char *start, size_t length) noexcept nogil
     void set_length "ib_set_length"(PyObject *o, Py_ssize_t length) noexcept
 
 cdef extern from "Python.h":
@@ -103,6 +113,8 @@ cdef bytes room_for(Py_ssize_t length):
     if found is None:
         room = with_spare_room(length)
         found = PyBytes_FromStringAndSize(NULL, room)
+        if room >= HUGE_FROM:
+            ask_for_huge_pages(PyBytes_AS_STRING(found), room)
         set_length(<PyObject *>found, length)
         with cython.critical_section(_spares):
             before = _spares.keep(found, room)      # freed behind the section

@@ -109,6 +109,46 @@ def test_a_slow_receiver_keeps_few_long_messages(bus: Bus) -> None:
     assert (message.data, receiver.lost) == (content(sender.sent - 1, LONG), 0)
 
 
+def test_a_thread_that_waits_for_one_message_copies_one(bus: Bus, mode: str) -> None:
+    """It waited for the copies of all that the ring held, and the source got no room before that."""
+    source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=4)
+    receiver = bus.context("receiving").receiver("t", events=False)
+    bus.joined(source)
+    sender = Sender(source)
+    assert [sender.send_more() for _ in range(4)] == [True] * 4
+    first = receiver.receive(30)
+    assert first is not None
+    assert first.data == content(0, LONG)
+    if mode == "sequential":  # in the other one, the context's own thread reads while nobody receives
+        assert queued(receiver) == 0
+    rest = receiver.receive_many(10, 30)
+    while len(rest) < 3 and mode == "embedded":  # that thread may be in the middle of a copy
+        rest += receiver.receive_many(10, 30)
+    assert [message.data for message in rest] == [content(number, LONG) for number in range(1, 4)]
+
+
+def test_who_takes_a_long_message_is_about_to_read_the_next_one(bus: Bus, mode: str) -> None:
+    """So the context's own thread leaves the ring to it; short messages wait in the queue by the dozen."""
+    if mode == "embedded":
+        pytest.skip("when the context's own thread leaves is a matter of time: tests/unit has that")
+    receiving = bus.context("receiving")
+    source = bus.context("sending").source("t", message_max=LONG, messages_in_flight=4)
+    receiver = receiving.receiver("t", events=False)
+    bus.joined(source)
+    pump = receiving._event_loop.pump
+    for length, stays_away in ((100, False), (LONG, True)):
+        for _ in range(2):
+            source.send(bytes(length), flush=True)
+        bus.until(lambda: queued(receiver) == 2, "two messages in the queue")
+        pump.forget_guest()
+        before = pump.ns_since_guest()
+        message = receiver.receive(0)
+        assert message is not None
+        assert len(message.data) == length
+        assert (pump.ns_since_guest() < before) == stays_away
+        receiver.receive(0)
+
+
 @pytest.mark.parametrize("policy", ["block", "drop_oldest"])
 def test_an_event_queue_keeps_few_long_messages(bus: Bus, policy: Literal["block", "drop_oldest"]) -> None:
     """With `block` the rest waits in the ring; with `drop_oldest` what is not called back is counted."""

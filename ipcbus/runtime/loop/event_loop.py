@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.delivery.pump import DESCRIPTOR, EVENTS, HURRIED, NETWORK, SPLIT_DESCRIPTOR
 from ipcbus.runtime.loop import rests, timerfd
-from ipcbus.runtime.loop.driver_lock import DriverLock
+from ipcbus.runtime.loop.driver_lock import STAND_BACK_NS, DriverLock
 from ipcbus.runtime.loop.network_pass import deliver_fetched
 from ipcbus.runtime.loop.own_rest import OwnRest
 from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
@@ -259,7 +259,8 @@ class EventLoop(DriverLock):
 
     def _must_stop(self) -> bool:
         own = self.pump.owner == self._own_thread
-        leaves = own and (self._guests or self._stands_back)
+        # A guest that was noted meanwhile takes long messages, and had better read the next ones itself.
+        leaves = own and (self._guests or self._stands_back or self.pump.ns_since_guest() < STAND_BACK_NS)
         return bool(self._urgent or self.closing or leaves or self.pump.pending_error is not None)
 
     def _delivered(self) -> None:

@@ -167,6 +167,18 @@ def test_records_in_a_ring_are_input(domain: str) -> None:
         assert receiving._event_loop.has_input()
 
 
+def test_the_own_thread_leaves_the_rings_to_a_thread_that_takes_long_messages(event_loop: EventLoop) -> None:
+    pump, event_loop._own_thread = event_loop.pump, threading.get_ident()
+    assert pump.take()
+    pump.forget_guest()
+    assert not event_loop._must_stop()
+    pump.note_guest()
+    assert event_loop._must_stop()
+    event_loop._own_thread = 0  # a guest goes on
+    assert not event_loop._must_stop()
+    pump.give_back()
+
+
 def test_timers_run_when_they_are_due(event_loop: EventLoop, work: Work) -> None:
     work.every_ns = 1_000_000
     event_loop.drive(5_000_000, once=False)
