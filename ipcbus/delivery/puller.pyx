@@ -21,6 +21,10 @@ cdef extern from "math.h":
     const double NAN
 
 
+cdef enum:
+    SOON_DRIVES = 8     # with so few messages left to take, a thread that pulls drives again before the context is missed
+
+
 cdef inline bint is_plain(object timeout) noexcept:
     """Returns whether a timeout needs no look of Python; a message that waits would hide a wrong one."""
     if timeout is None:
@@ -136,8 +140,8 @@ cdef class Puller:
         """Takes a message that waits, if that is all there is to do; otherwise returns None."""
         if self.acknowledges or self.pump.blocked or self.queue.count == 0:
             return None
-        if self.queue.pass_messages < PASS_MESSAGES:
-            # This thread is about to drive again: the context's own thread would copy all that the ring holds.
+        if self.queue.pass_messages < PASS_MESSAGES and self.queue.count <= SOON_DRIVES:
+            # The context's own thread would copy all that the ring holds.
             self.pump.note_guest()
         return self.queue.take()
 
