@@ -224,20 +224,25 @@ def test_a_rest_goes_on_after_what_only_a_source_takes_note_of(woken: Woken) -> 
     assert (rest.take(), rest.woken, len(notes)) == (0, [woken.bell], 5)  # Python has work
 
 
-def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(woken: Woken) -> None:
-    assert woken.pump.take()
-    calls: list[bool] = []
+def test_a_rest_goes_on_after_a_delivery_that_only_its_callback_awaits(domain: str) -> None:
+    found = set()
+    for _ in range(5):  # a rest also ends early where another process has had the processor for a slice
+        with contextlib.closing(Woken(domain)) as woken:
+            assert woken.pump.take()
+            calls: list[bool] = []
 
-    def fetch() -> int:
-        calls.append(True)
-        if len(calls) < 4:
-            woken.source.send(b"", flush=True)
-        return CAME if len(calls) < 4 else HAS_MORE
+            def fetch(woken: Woken = woken, calls: list[bool] = calls) -> int:
+                calls.append(True)
+                if len(calls) < 4:
+                    woken.source.send(b"", flush=True)
+                return CAME if len(calls) < 4 else HAS_MORE
 
-    rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
-    rest.fetch_first(woken.bell, fetch)
-    os.eventfd_write(woken.bell, 1)
-    assert (rest().take(), rest.fetched, len(calls)) == (4, False, 4)
+            rest = OwnRest(weakref.ref(woken.pump), woken.epoll, LONG_S)
+            rest.fetch_first(woken.bell, fetch)
+            os.eventfd_write(woken.bell, 1)
+            found.add((rest().take(), rest.fetched, len(calls)))
+    assert (4, False, 4) in found
+    assert found <= {(4, False, 4), *((calls + 1, True, calls) for calls in (1, 2, 3))}
 
 
 @pytest.mark.parametrize(("early_s", "sleeps"), [(0.0, 1), (LONG_S, 2)])
@@ -548,8 +553,13 @@ def test_a_spin_in_vain_for_the_network_ends_the_rest(over_network: AskingOverNe
         rest = over_network.rest()
     assert (rest.take(), rest.woken) in ((0, []), (0, [over_network.kick]))  # the next ring may have kicked, too
     over_network.kicks()
-    rest = over_network.ask()  # the next one sleeps, and does not spin
-    assert (rest.take(), rest.woken) == (1, [over_network.network.fileno()])
+    vain: tuple[int, list[int]] = (0, [])
+    found = vain
+    for _ in range(5):  # a late ring of the thread may have been one more in vain
+        if found == vain:
+            rest = over_network.ask()  # the next one sleeps, and does not spin
+            found = rest.take(), list(rest.woken)
+    assert found == (1, [over_network.network.fileno()])
 
 
 def test_an_answer_to_which_the_callback_sends_something_is_learned_from(over_network: AskingOverNetwork) -> None:
