@@ -405,15 +405,23 @@ class Receiver(Puller):
                     self._run_turn(deadline)
             if not queue:
                 self._check_pull()
-            waiting = 0
-            while queue.has_long() and waiting < len(queue) < limit:  # a turn reads only a few of those that are there
-                waiting = len(queue)
-                self._run_turn(0)
+            if queue.has_long() and 0 < len(queue) < limit:  # so far only a few of those that are there were read
+                self._read_all()
         taken: list[Message] = []
         # Another thread may pull from the same receiver, so the queue's length promises nothing.
         while len(taken) < limit and (message := self._take()) is not None:
             taken.append(message)
         return taken
+
+    def _read_all(self) -> None:
+        """Reads the messages that are there already, however long they are."""
+        with self._context._event_loop.guest(lambda: self._sink.closed, 0) as event_loop:
+            if event_loop is not None:
+                event_loop.pump.copies_all = True
+                try:
+                    event_loop.poll()
+                finally:
+                    event_loop.pump.copies_all = False
 
     def _take_acknowledging(self, timeout: float | None) -> Message | None:
         """Does what `receive` does, where each pull acknowledges those before it."""

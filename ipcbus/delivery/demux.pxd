@@ -67,7 +67,8 @@ cdef class Demux(RecordHolder):
     cdef public bint attention          # Python has to look: the end, a broken ring
     cdef public bint blocked            # a receiver that pulls has no room
     cdef bint called_back               # the last `poll` has called back
-    cdef uint64_t copied                # bytes of long messages that the last `poll` has copied; it stops at PASS_BYTES
+    cdef uint64_t copied                # bytes of long messages that the last `poll` has copied; it stops at PASS_BYTES:
+    cdef bint copies_all                # unless a thread wants all that are there; one that waits for one waits for no more copies
     cdef public bint watched            # the poller looks at its ring
     cdef public bint stop               # return after this message; also set from inside a callback
     cdef object slow_path
@@ -79,7 +80,7 @@ cdef class Demux(RecordHolder):
     cdef long taken                     # messages that the last `poll` took, also for topics that are not received
 
     cdef int read_from(self, RingReader ring) except -1
-    cdef long poll(self, long limit) except -1
+    cdef long poll(self, long limit, bint copies_all=*) except -1
     cdef void begin_datagram(self, const char *start, const char *end, uint64_t send_ticks) noexcept
     cdef bint next_record(self) except -1
     cdef int skip(self, uint64_t length) except -1

@@ -207,7 +207,7 @@ cdef class Demux(RecordHolder):
             return 0
         self.in_resume = True
         try:
-            return self.poll(0x7FFFFFFF)
+            return self.poll(0x7FFFFFFF, True)
         finally:
             self.in_resume = False
 
@@ -323,7 +323,7 @@ cdef class Demux(RecordHolder):
             self.wakes_writer = True
 
     @cython.final
-    cdef long poll(self, long limit) except -1:
+    cdef long poll(self, long limit, bint copies_all=False) except -1:
         """Takes up to `limit` messages and delivers those of received topics; returns how many were delivered.
 
         It may stop within a datagram and continue there the next time. One loop serves records and fed datagrams: a call
@@ -336,7 +336,7 @@ cdef class Demux(RecordHolder):
         cdef uint32_t word, length
         cdef uint64_t sequence, body
         cdef int64_t left   # signed: a wrong length may reach past the end
-        self.stop, self.called_back, self.arrival.ticks, self.copied = False, False, 0, 0
+        self.stop, self.called_back, self.arrival.ticks, self.copied, self.copies_all = False, False, 0, 0, copies_all
         while taken < limit and not self.blocked and not self.stop and not self.detached:
             if self.cursor == NULL and (self.r == NULL or not self.next_record()):
                 break
@@ -526,7 +526,7 @@ cdef class Demux(RecordHolder):
         ):
             if length > PASS_BYTES // PASS_MESSAGES:
                 self.copied += length
-                self.stop = self.stop or self.copied >= PASS_BYTES  # who waits for this message waits for no more copies
+                self.stop = self.stop or (self.copied >= PASS_BYTES and not self.copies_all)
             sink_enqueue_copy(
                 sink, controller.origin, payload, length, sequence, flags_of(word), self.sent_ticks(header, length, word), &self.arrival,
             )

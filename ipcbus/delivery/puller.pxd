@@ -16,7 +16,7 @@ cdef class Puller:
     cdef object wait_for_one(self, timeout)
     cdef list wait_for_many(self, limit, timeout)
     cdef object fill_array(self, array, timeout)
-    cdef double fill(self, timeout, long most) except? -2
+    cdef double fill(self, timeout, long most, bint copies_all=*) except? -2
 
 
 cdef class Pulls:

@@ -22,7 +22,7 @@ cdef extern from "math.h":
 
 
 cdef enum:
-    SOON_DRIVES = 8     # with so few messages left to take, a thread that pulls drives again before the context is missed
+    SOON_DRIVES = 1     # with so few messages left to take, a thread that pulls drives again before the context is missed
 
 
 cdef inline bint is_plain(object timeout) noexcept:
@@ -170,11 +170,9 @@ cdef class Puller:
             return self._take_many_slowly(limit, timeout)
         waiting = <Py_ssize_t>self.queue.count
         if waiting < most:
-            left = self.fill(0 if waiting else timeout, most - waiting)
+            left = self.fill(0 if waiting else timeout, most - waiting, True)
             if not left < 0 and <Py_ssize_t>self.queue.count < most:
                 return self._take_many_slowly(limit, timeout if left != left else left)
-            if self.queue.has_long() and <Py_ssize_t>self.queue.count < most:
-                return self._take_many_slowly(limit, 0)     # one pass has read only a few
         return self.queue.take_many(most)
 
     @cython.final
@@ -217,13 +215,13 @@ cdef class Puller:
         return self.fill(timeout, self.queue.pass_messages)
 
     @cython.final
-    cdef double fill(self, timeout, long most) except? -2:
+    cdef double fill(self, timeout, long most, bint copies_all=False) except? -2:
         """Drives until the queue has a message; returns the seconds left if Python has to go on, NaN to begin there."""
         cdef double seconds
         cdef long handled = 0
         if self.error is not None or not self.may_drive or self.sink.closed or not read_timeout(timeout, &seconds):
             return NAN
-        seconds = self.pump.drive(seconds, self.sink, &handled, most)
+        seconds = self.pump.drive(seconds, self.sink, &handled, most, False, copies_all)
         return NAN if self.sink.closed else seconds
 
 

@@ -51,6 +51,7 @@ cdef class Pump:
     cdef list ending                    # `PassEnd`, each called once at the end of this pass
     cdef bint passing                   # a pass is going on
     cdef long messages_per_pass         # most messages of a session in a pass
+    cdef public bint copies_all         # a pass does not end after a few copies of long messages
     cdef uint64_t long_pass, long_pull  # ticks; a pass that takes longer was too long, to callbacks and to a thread that pulls
 
     cdef void adapt(self, long taken, uint64_t ticks, uint64_t longest) noexcept
@@ -73,7 +74,7 @@ cdef class Pump:
     cdef int wake_tasks(self) except -1
     cdef int make_readable(self, bint for_python) except -1
     cdef int leave(self) except -1
-    cdef double drive(self, double seconds, Sink sink, long *handled, long most=*, bint rows=*) except? -2
+    cdef double drive(self, double seconds, Sink sink, long *handled, long most=*, bint rows=*, bint copies_all=*) except? -2
     cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled, long most, bint rows) except? -2
     cdef long fill_rows(self, Sink sink) except -1
 

@@ -48,6 +48,8 @@ class Pump:
     """Whether the thread that drives sleeps in compiled code, or has just woken up."""
     armed: bool
     """Whether sources see between two turns that this context sleeps, because its descriptor is watched."""
+    copies_all: bool
+    """Whether a pass over a ring copies all long messages that are there, instead of 256 KiB of them."""
     room_awaited: bool
     """Whether something from the network waits for room in the rings."""
     kick_waits: bool

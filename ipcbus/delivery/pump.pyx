@@ -193,7 +193,9 @@ cdef class Pump:
             self.wake_waiters()
         return 0
 
-    cdef double drive(self, double seconds, Sink sink, long *handled, long most=0, bint rows=False) except? -2:
+    cdef double drive(
+        self, double seconds, Sink sink, long *handled, long most=0, bint rows=False, bint copies_all=False
+    ) except? -2:
         """Delivers messages until there is one, or until Python has to run a turn.
 
         Args:
@@ -202,6 +204,7 @@ cdef class Pump:
             handled: is increased by the number of messages delivered.
             most: the most messages of a session in a pass, for a thread that pulls; 0 for callbacks.
             rows: waits for a row of this sink, or a message in its queue; takes what is there until the rows are full.
+            copies_all: copies all long messages that are there, not only a few.
 
         Returns:
             The seconds that are left, 0 or more, when Python has to go on; below 0 when the call is done.
@@ -215,7 +218,7 @@ cdef class Pump:
             return max(seconds, 0)
         if not _atomics.cas64(&self.driver, 0, me):  # SYNC driver
             return max(seconds, 0)
-        self.last_guest, self.quiet = me, False
+        self.last_guest, self.quiet, self.copies_all = me, False, copies_all
         error = None
         self.slept = False
         try:
@@ -237,7 +240,7 @@ cdef class Pump:
             finally:
                 if rows:
                     sink.rows_open = False  # the next driver must not fill them
-                self.quiet = self.split
+                self.quiet, self.copies_all = self.split, False
                 self.leave()
         if error is not None:
             raise error
@@ -532,7 +535,7 @@ cdef class Pump:
                     if demux.watched:
                         self.attention = True
                     continue
-                handled += demux.poll(min(self.messages_per_pass, pulled) if pulled else self.messages_per_pass)
+                handled += demux.poll(min(self.messages_per_pass, pulled) if pulled else self.messages_per_pass, self.copies_all)
                 taken += demux.taken
                 called_back = called_back or demux.called_back
                 if demux.attention or demux.blocked or demux.wakes_writer:

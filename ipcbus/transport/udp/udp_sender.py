@@ -440,7 +440,7 @@ class UdpSender:
         # While datagrams are sent, the timer goes on, or the first one after each write would start it again.
         goes_on = reliable_sender.lead != self._shown_lead or reliable_sender.slowest is not None
         if not writes:
-            self._stats_pending = True
+            self._stats_pending = goes_on
             return next_write_ns(now_ns) if goes_on else None
         self._stats_block.show(self.session_socket, self.links.counters(), self.active, now_ns)
         self._stats_pending, self._shown_lead = goes_on, reliable_sender.lead
