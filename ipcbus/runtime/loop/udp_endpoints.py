@@ -540,7 +540,7 @@ class UdpEndpoints:
 
     def _show_receiver(self, udp_receiver: UdpReceiver, now_ns: int) -> None:
         if not udp_receiver.has_left and not self.is_behind(now_ns):
-            self._due_by(udp_receiver.show_stats(now_ns))
+            udp_receiver.show_stats(now_ns)
 
     def _due_by(self, at_ns: int | None) -> None:
         if at_ns is not None and at_ns < self._due_ns:

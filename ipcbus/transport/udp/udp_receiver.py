@@ -282,12 +282,11 @@ class UdpReceiver:
         self._direct()
         return following
 
-    def show_stats(self, now_ns: int) -> int:
-        """Writes the stats block if it is due; returns when it is due next."""
+    def show_stats(self, now_ns: int) -> None:
+        """Writes the stats block if it is due; while nothing comes, no timer has it written again."""
         if self._stats_block.is_due(now_ns):
             links = counters(self._link_end.counts)
             self._stats_block.show(self._session_sockets, links, self.shed, self.reason, now_ns)
-        return self._stats_block.due_ns
 
     def needs_turn(self, now_ns: int) -> bool:
         """Returns whether `turn` has anything to do after datagrams were taken."""
