@@ -255,7 +255,7 @@ class UdpSender:
                     self._go_on_directly()
                     return
                 was_blocked = self._waits
-                self._send_published(now_ns)
+                self._sends_all = self._send_published(now_ns)
                 was_pending = self._stats_pending
                 following = self._show_stats(now_ns, writes=was_pending and self._stats_block.is_late(now_ns))
                 if self._waits and not was_blocked:
@@ -419,8 +419,8 @@ class UdpSender:
         """Writes the stats block if it is due; returns when to call again, None while nothing is sent."""
         with self._lock:
             following = None if self.closing else self._show_stats(now_ns)
-            if self._sends_all and self._stats_pending and not self.closing:
-                self._go_on_directly()
+            if self._sends_all and self._stats_pending and not (self.closing or self._waits):
+                self._go_on_directly()  # unless another thread has sent something since the turn that waits
         return following
 
     def _show_stats(self, now_ns: int, *, writes: bool = True) -> int | None:

@@ -14,7 +14,7 @@ from ipcbus.reliability.session_sender import SenderSettings
 from ipcbus.transport.udp import ack_watch
 from ipcbus.transport.udp.datagram_relay import CAME, HAS_MORE, LEFT, NOTHING_CAME
 from ipcbus.transport.udp.mmsg import Batched
-from ipcbus.transport.udp.stats_blocks import next_write_ns
+from ipcbus.transport.udp.stats_blocks import INTERVAL_NS, next_write_ns
 from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire import udp_packets
 from ringbuf.channel import OwnedChannel, Shape
@@ -218,6 +218,34 @@ def test_a_turn_and_a_sending_thread_leave_the_statistics_to_a_call_of_their_own
         board.due_ns = 0
         udp_sender.close()
         assert udp_sender.show_stats(now_ns) is None  # an ended session shows nothing
+    finally:
+        channel.close()
+
+
+@pytest.mark.parametrize("all_sent", [True, False])
+def test_records_go_without_the_protocol_again_only_if_the_last_send_has_sent_all(
+    domain: str, monkeypatch: pytest.MonkeyPatch, all_sent: bool
+) -> None:
+    sender = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(32), 0, multicast=False)
+    port, listener, board = Mock(direct=None, waits=False), Mock(), stats_block()
+    board.show.side_effect = lambda *_: setattr(board, "due_ns", 1 << 60)
+    channel = OwnedChannel(f"{domain}-ring", f"{domain}-control", Shape(SESSION, 65_536, 4096, False, 1, 0, 0, ""))
+    try:
+        udp_sender = UdpSender(
+            channel, port, sender, board, listener, name="", group=None, twin=False, return_timeout_ns=0
+        )
+        goes_on = Mock()
+        monkeypatch.setattr(udp_sender, "_go_on_directly", goes_on)
+        monkeypatch.setattr(udp_sender, "_send_records", lambda now_ns: False)
+        monkeypatch.setattr(udp_sender, "_send_published", lambda now_ns: True)
+        now_ns = time.monotonic_ns()
+        udp_sender.turn(now_ns, shows=False)
+        monkeypatch.setattr(udp_sender, "_send_published", lambda now_ns: all_sent)
+        udp_sender.send_published()  # another thread, between the turn and the statistics
+        udp_sender._shown_lead = -1  # something was sent
+        goes_on.reset_mock()
+        udp_sender.show_stats(now_ns + 2 * INTERVAL_NS)
+        assert goes_on.call_count == all_sent
     finally:
         channel.close()
 
