@@ -36,9 +36,9 @@ def test_a_datagram_that_comes_alone_runs_no_timers(domain: str, monkeypatch: py
     got: list[int] = []
     turns, real = [0], UdpReceiver.turn
 
-    def turn(udp_receiver: UdpReceiver, now_ns: int) -> int | None:
+    def turn(udp_receiver: UdpReceiver, now_ns: int, *, shows: bool = True) -> int | None:
         turns[0] += 1
-        return real(udp_receiver, now_ns)
+        return real(udp_receiver, now_ns, shows=shows)
 
     with (
         ipcbus.Context(domain=domain) as there,
