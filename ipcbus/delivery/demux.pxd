@@ -67,8 +67,8 @@ cdef class Demux(RecordHolder):
     cdef public bint attention          # Python has to look: the end, a broken ring
     cdef public bint blocked            # a receiver that pulls has no room
     cdef bint called_back               # the last `poll` has called back
-    cdef uint64_t copied                # bytes of long messages that the last `poll` has copied; it stops at PASS_BYTES:
-    cdef bint copies_all                # unless a thread wants all that are there; one that waits for one waits for no more copies
+    cdef uint64_t copied                # bytes of long messages that the last `poll` has copied for receivers that pull
+    cdef bint copies_all                # the last `poll` did not stop when it had copied PASS_BYTES
     cdef public bint watched            # the poller looks at its ring
     cdef public bint stop               # return after this message; also set from inside a callback
     cdef object slow_path

@@ -30,7 +30,7 @@ class MessageQueue:
         """Returns whether half of it is free."""
 
     def has_long(self) -> bool:
-        """Returns whether the last message was so long that a pass over the ring reads fewer than usual."""
+        """Returns whether the last message has more than 4 KiB; passes then read fewer than 64 messages."""
 
     def set_leases(self, leases: bool) -> int:
         """Says whether leases take the messages from now on, so that one is enough to fill the queue."""

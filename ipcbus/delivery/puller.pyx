@@ -3,7 +3,7 @@
 cimport cython
 from libc.limits cimport LONG_MAX
 
-from ipcbus.delivery.message_queue cimport PASS_MESSAGES, MessageQueue
+from ipcbus.delivery.message_queue cimport MessageQueue
 from ipcbus.delivery.pump cimport Pump, read_timeout
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.errors import ClosedError
@@ -19,10 +19,6 @@ cdef extern from "Python.h":
 
 cdef extern from "math.h":
     const double NAN
-
-
-cdef enum:
-    SOON_DRIVES = 1     # with so few messages left to take, a thread that pulls drives again before the context is missed
 
 
 cdef inline bint is_plain(object timeout) noexcept:
@@ -140,8 +136,8 @@ cdef class Puller:
         """Takes a message that waits, if that is all there is to do; otherwise returns None."""
         if self.acknowledges or self.pump.blocked or self.queue.count == 0:
             return None
-        if self.queue.pass_messages < PASS_MESSAGES and self.queue.count <= SOON_DRIVES:
-            # The context's own thread would copy all that the ring holds.
+        if self.queue.count == 1 and self.queue.has_long():
+            # This thread drives next; meanwhile the context's own thread would copy all that the ring holds.
             self.pump.note_guest()
         return self.queue.take()
 

@@ -51,7 +51,7 @@ cdef class Pump:
     cdef list ending                    # `PassEnd`, each called once at the end of this pass
     cdef bint passing                   # a pass is going on
     cdef long messages_per_pass         # most messages of a session in a pass
-    cdef public bint copies_all         # a pass does not end after a few copies of long messages
+    cdef public bint copies_all         # a pass goes on after it has copied PASS_BYTES of long messages
     cdef uint64_t long_pass, long_pull  # ticks; a pass that takes longer was too long, to callbacks and to a thread that pulls
 
     cdef void adapt(self, long taken, uint64_t ticks, uint64_t longest) noexcept

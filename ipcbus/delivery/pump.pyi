@@ -49,7 +49,7 @@ class Pump:
     armed: bool
     """Whether sources see between two turns that this context sleeps, because its descriptor is watched."""
     copies_all: bool
-    """Whether a pass over a ring copies all long messages that are there, instead of 256 KiB of them."""
+    """Whether a pass over a ring goes on after it has copied 256 KiB of long messages for receivers that pull."""
     room_awaited: bool
     """Whether something from the network waits for room in the rings."""
     kick_waits: bool

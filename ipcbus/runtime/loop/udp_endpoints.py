@@ -468,9 +468,14 @@ class UdpEndpoints:
         return bool(self._behind_ns) and now_ns - self._behind_ns < _BEHIND_MAX_NS
 
     def _turn_of(self, addressee: PacketHandler, now_ns: int) -> int | None:
-        """Has an addressee do what is due; timers of a receiver wait for packets that came during a pause."""
-        waits = isinstance(addressee, UdpReceiver) and self.is_behind(now_ns)
-        return now_ns + _PATIENCE_NS if waits else addressee.turn(now_ns)
+        """Has an addressee do what is due."""
+        if isinstance(addressee, UdpReceiver):
+            return self._patient_turn(addressee, now_ns, shows=True)
+        return addressee.turn(now_ns)
+
+    def _patient_turn(self, udp_receiver: UdpReceiver, now_ns: int, *, shows: bool) -> int | None:
+        """Has a receiver do what is due; its timers wait for packets that came during a pause."""
+        return now_ns + _PATIENCE_NS if self.is_behind(now_ns) else udp_receiver.turn(now_ns, shows=shows)
 
     def _look_for_news(self) -> None:
         if self.resolution.changes != self._known_changes:
@@ -528,11 +533,9 @@ class UdpEndpoints:
         if not udp_receiver.has_left:
             # It had its turn when the sockets were read, unless something is due, or comes early with this turn.
             is_due = udp_receiver.needs_turn(now_ns + timer_grid.LEAD_MAX_NS)
-            if is_due:
-                waits = self.is_behind(now_ns)
-                self._due_by(now_ns + _PATIENCE_NS if waits else udp_receiver.turn(now_ns, shows=False))
-            else:
-                self._due_by(udp_receiver.idle_until_ns)
+            self._due_by(
+                self._patient_turn(udp_receiver, now_ns, shows=False) if is_due else udp_receiver.idle_until_ns
+            )
         elif udp_receiver in self._udp_receivers:
             self._udp_receivers.remove(udp_receiver)
             if self._latest is udp_receiver:
