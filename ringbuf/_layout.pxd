@@ -47,8 +47,10 @@ typedef struct {
     uint64_t batch_wait_ns;
     uint64_t batch_wait_max;
     uint8_t pad_400[48];
+    uint64_t skips_from[4];
+    uint64_t skips_to[4];
 } ipcbus_RingHeader;
-_Static_assert(sizeof(ipcbus_RingHeader) == 448, "RingHeader size");
+_Static_assert(sizeof(ipcbus_RingHeader) == 512, "RingHeader size");
 _Static_assert(offsetof(ipcbus_RingHeader, magic) == 0, "RingHeader.magic");
 _Static_assert(offsetof(ipcbus_RingHeader, layout_id) == 8, "RingHeader.layout_id");
 _Static_assert(offsetof(ipcbus_RingHeader, kind) == 12, "RingHeader.kind");
@@ -85,6 +87,8 @@ _Static_assert(offsetof(ipcbus_RingHeader, start_ns) == 328, "RingHeader.start_n
 _Static_assert(offsetof(ipcbus_RingHeader, checksums) == 336, "RingHeader.checksums");
 _Static_assert(offsetof(ipcbus_RingHeader, batch_wait_ns) == 384, "RingHeader.batch_wait_ns");
 _Static_assert(offsetof(ipcbus_RingHeader, batch_wait_max) == 392, "RingHeader.batch_wait_max");
+_Static_assert(offsetof(ipcbus_RingHeader, skips_from) == 448, "RingHeader.skips_from");
+_Static_assert(offsetof(ipcbus_RingHeader, skips_to) == 480, "RingHeader.skips_to");
 typedef struct {
     uint64_t magic;
     uint32_t layout_id;
@@ -275,6 +279,8 @@ _Static_assert(offsetof(ipcbus_PipeQueue, read) == 64, "PipeQueue.read");
         uint32_t checksums
         uint64_t batch_wait_ns
         uint64_t batch_wait_max
+        uint64_t skips_from[4]
+        uint64_t skips_to[4]
 
     ctypedef struct ControlHeader "ipcbus_ControlHeader":
         uint64_t magic
@@ -375,9 +381,11 @@ cdef enum:
     RECORD_HEADER = 16
     RECORD_ALIGN = 8
     RECORD_TRAILER = 8
+    SKIP = 4294967295
+    SKIPS_KEPT = 4
     PIPE_ALIGN = 8
     PIPE_FRAME_HEADER = 4
     PIPE_QUEUE_MAX = 1073741824
     HISTOGRAM_SUB_BITS = 4
     HISTOGRAM_BUCKETS = 560
-    VERSION = 3
+    VERSION = 4

@@ -35,6 +35,10 @@ A record::
 published. Before the writer publishes a record, it writes 0 where the frame of the next record will be. So a reader at
 the end always finds 0 there, never old bytes.
 
+A record whose `messages` is SKIP is a skip: it has no body, and the next record begins `send_ticks` bytes further. A
+writer of long records skips to memory that was read a moment ago, which is still in the processor's caches
+(`_skips.pxd`). It publishes the skip after the record that follows it.
+
 If `checksums` is set in the ring header, each record has a trailer on the next 8-byte boundary, which `frame`
 includes::
 
@@ -132,6 +136,10 @@ SLOTS_MAX = 64
 RECORD_HEADER = 16
 RECORD_ALIGN = 8
 RECORD_TRAILER = 8
+SKIP = 0xFFFFFFFF
+"""The number of messages of a record that only says how many bytes further the next record is."""
+SKIPS_KEPT = 4
+"""A reader may have more skips than this one before it only if it has joined far behind, for a moment."""
 
 PIPE_ALIGN = 8
 PIPE_FRAME_HEADER = 4
@@ -142,7 +150,7 @@ HISTOGRAM_SUB_BITS = 4
 HISTOGRAM_BUCKETS = 560
 """Buckets of the latency histogram: 16 linear ones from 0 ns, then 16 for each octave; the last begins at 275 s."""
 
-VERSION = 3
+VERSION = 4
 
 
 def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> np.dtype[np.void]:
@@ -164,7 +172,7 @@ def field_offset(kind: np.dtype[np.void], name: str) -> int:
 
 
 RING_HEADER = struct(
-    7 * CACHE_LINE,
+    8 * CACHE_LINE,
     [
         # line 0: written once
         ("magic", "<u8", 0),
@@ -209,6 +217,9 @@ RING_HEADER = struct(
         # line 6: counters of batches with several messages
         ("batch_wait_ns", "<u8", 384),
         ("batch_wait_max", "<u8", 392),
+        # line 7: where the last skips are, and where they lead
+        ("skips_from", ("<u8", (SKIPS_KEPT,)), 448),
+        ("skips_to", ("<u8", (SKIPS_KEPT,)), 480),
     ],
 )
 
@@ -320,6 +331,19 @@ CONSTANTS = codegen.constants(globals(), without=("CACHE_LINE", "PAGE", "MAGIC")
 
 LAYOUT_ID = codegen.layout_id(STRUCTS, CONSTANTS)
 """A number in each ring and control block; programs with different layouts have different numbers."""
+
+
+def bytes_between(header: Mapping[str, Any], begin: int, end: int) -> int:
+    """Returns how many bytes lie between two positions, without those that skips pass over; at least 0.
+
+    Args:
+        header: a copy of the ring's header, or its row.
+        begin: position of a reader.
+        end: a later position.
+    """
+    skips = zip(header["skips_from"], header["skips_to"], strict=True)
+    skipped = sum(int(to) - int(at) for at, to in skips if begin <= int(at) < int(to) <= end)
+    return max(0, end - begin - skipped)
 
 
 def control_bytes(slots_max: int, user_bytes: int, extra_bytes: int = 0) -> int:

@@ -16,6 +16,7 @@ cdef enum:
 
 cdef extern from "<stdint.h>":
     const uint64_t NOTHING_HELD "UINT64_MAX"
+    const uint64_t NO_SKIP "UINT64_MAX"
 
 cdef struct Writer:
     RingHeader *header
@@ -37,12 +38,22 @@ cdef struct Writer:
     uint64_t accepted[SLOTS_MAX]                # by slot: the last position that was accepted
     uint32_t accepted_generation[SLOTS_MAX]     # generation of the reader whose position was accepted; 0 for none
     uint64_t past_caches_from       # length from which messages are copied past the caches
+    uint64_t skip_at        # position of the skip that is published with the next record; or NO_SKIP
+    uint64_t round_begin    # where the present round through the memory began
+    uint64_t skip_begin     # position of the last skip back
+    uint64_t skip_end       # where it leads; 0 if all readers have passed it
+    uint64_t second_skip_end        # where the skip leads that followed it; 0 without one, and if all have passed it
+    uint64_t longest        # bytes of the longest record, where the writer may go back; or 0
+    uint64_t long_from      # bytes from which a record is worth going back
+    uint64_t promised       # bytes of records that must fit whatever the readers have read
+    uint32_t skips          # that were published
     uint32_t messages       # in the open record
     uint32_t record_max
     uint32_t clock
     uint32_t slots_max
-    uint32_t trailing_bytes         # bytes that must be free behind a record: the frame of the next record, and the trailer
+    uint32_t trailing_bytes         # bytes that must be free behind a record: the frame of the next record (or a whole skip), and the trailer
     bint source_paced
+    bint evicts             # a reader may be evicted
     bint checksums          # each record ends with a trailer
     bint fences             # each publication executes a fence, as there is no asymmetric one
 
@@ -91,12 +102,15 @@ cdef inline bint reader_is_whole(const Reader *r, const Record *record) noexcept
     return not reader_is_cut(r)
 
 
-cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
+cdef bint writer_find_room(Writer *w, uint64_t need) noexcept nogil
+cdef void writer_put_skip(Writer *w) noexcept nogil
+cdef const Record *reader_short(Reader *r, uint32_t frame) noexcept nogil
 cdef const Record *reader_copy(Reader *r) noexcept nogil
 cdef bint reader_was_overtaken(const Reader *r) noexcept nogil
 cdef bint reader_in_sync(Reader *r) noexcept nogil
 cdef void writer_seal(Writer *w) noexcept nogil
 cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
+cdef uint64_t reader_bytes_since(const Reader *r, uint64_t position) noexcept nogil
 cdef bint reader_show(Reader *r) noexcept nogil
 cdef bint reader_release(Reader *r) noexcept nogil
 cdef void reader_sample(Reader *r, uint64_t send_ticks, double ns_per_tick) noexcept nogil
@@ -118,7 +132,7 @@ cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
     cdef uint64_t used = w.used if w.used else RECORD_HEADER
     # `trailing_bytes`: publishing this record clears the frame of the next one.
     if w.head + used + length + w.trailing_bytes > w.limit:
-        if not writer_make_room(w, w.head + used + length + w.trailing_bytes):
+        if not writer_find_room(w, used + length + w.trailing_bytes):
             return NULL
     if w.used == 0:
         w.used = RECORD_HEADER
@@ -144,6 +158,8 @@ cdef inline uint64_t writer_publish(Writer *w) noexcept nogil:
     next = w.head + aligned(w.used)
     _atomics.store_relaxed32(w.data + (next & w.mask), 0)
     _atomics.store_release32(&record.frame, <uint32_t>w.used)  # SYNC frame
+    if w.skip_at != NO_SKIP:
+        writer_put_skip(w)
     w.sent_records += 1
     w.sent_bytes += w.used
     w.sent_messages += w.messages
@@ -168,11 +184,8 @@ cdef inline const Record *reader_next(Reader *r) noexcept nogil:
     if r.copies:
         return reader_copy(r)
     frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
-    if frame == 0:
-        return NULL
-    if frame < RECORD_HEADER or frame > r.record_max:
-        r.stopped = True
-        return NULL
+    if frame <= RECORD_HEADER or frame > r.record_max:
+        return reader_short(r, frame) if frame else NULL
     r.frame = frame
     return record
 

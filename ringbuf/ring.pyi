@@ -36,6 +36,18 @@ class RingWriter:
     def open_bytes(self) -> int:
         """The bytes in the open record, its header included; 0 without an open record."""
 
+    def go_back(self, message_max: int, messages: int, long_from: int = 262_144) -> None:
+        """Lets the writer use memory again as soon as it is read, so that it is still in the processor's caches.
+
+        It has an effect on receiver-paced rings without eviction and without checksums, for long records, if the ring
+        has room for one of them beside those that it promises.
+
+        Args:
+            message_max: bytes of the longest record's body; the longest one of several calls counts.
+            messages: how many of them must fit at each moment, beside what all readers have read.
+            long_from: bytes from which a record is long.
+        """
+
     def set_time(self, ticks: int) -> None:
         """Sets the time of this writer until the next call, for simulations; a tick is then a nanosecond."""
 

@@ -8,10 +8,12 @@ from libc.string cimport memcpy, memset
 from ringbuf cimport _atomics
 from ringbuf._checksum cimport crc32c
 from ringbuf._layout cimport (
-    RECEIVER_PACED, RECEIVER_PACED_EVICTS, RECORD_TRAILER, SLOT_ACTIVE, SOURCE_PACED, WRITER_RUNS, WRITER_SLEEPS,
+    RECEIVER_PACED, RECEIVER_PACED_EVICTS, RECORD_TRAILER, SKIP, SKIPS_KEPT, SLOT_ACTIVE, SOURCE_PACED, WRITER_RUNS, WRITER_SLEEPS,
     WRITER_WANTS_EVENT, ControlHeader, Record, RingHeader, Slot, Trailer,
 )
-from ringbuf._long_copy cimport past_caches_from
+from ringbuf._long_copy cimport LONG_MESSAGE, past_caches_from
+from ringbuf._room cimport SLOT_BYTES, find_room, is_possible, slot_at, writer_wait
+from ringbuf._skips cimport may_go_back
 from ringbuf.clock cimport clock_kind, monotonic_ns, read_ticks
 from ringbuf.headers cimport check_control, check_ring
 from ringbuf.memory cimport Mapping, window_view
@@ -20,98 +22,23 @@ from ringbuf.wake cimport asymmetric, barrier, futex_wait, futex_wake_all
 from ringbuf.ring_errors import SegmentMismatch
 
 cdef enum:
-    SLOT_BYTES = sizeof(Slot)
     LAPS_MAX = 1000             # a source-paced ring is damaged after this number of laps in a row
-    UNFENCED_NS = 1_000_000     # longest sleep where readers may not see that the writer sleeps
 
 
-cdef inline Slot *slot_at(char *slots, uint32_t index) noexcept nogil:
-    return <Slot *>(slots + <size_t>index * SLOT_BYTES)
+cdef bint writer_find_room(Writer *w, uint64_t need) noexcept nogil:
+    return find_room(w, need)
 
 
-cdef bint is_possible(const Writer *w, uint64_t position, bint known) noexcept nogil:
-    """Returns whether a reader may have this position.
-
-    A joining reader may be more than one ring behind for a moment; once accepted, a reader is protected.
-    """
-    cdef uint64_t rings = 1 if known else 2
-    return position & (RECORD_ALIGN - 1) == 0 and w.head - position <= rings * (w.mask + 1)
-
-
-cdef uint64_t slowest_position(Writer *w) noexcept nogil:
-    """Returns the position of the slowest active reader; the head when there is no active reader.
-
-    Each position is compared with the last accepted one. An impossible position was not written by the reader: the last
-    accepted one counts until the reader shows its position again. A wrong position that is too far ahead, but not beyond
-    the head, cannot be detected.
-    """
-    cdef uint64_t least = w.head, position
-    cdef uint32_t i, generation
-    cdef bint known
-    cdef Slot *slot
-    for i in range(w.slots_max):
-        slot = slot_at(w.slots, i)
-        if _atomics.load_acquire32(&slot.state) != SLOT_ACTIVE:  # SYNC state
-            continue
-        generation = _atomics.load_relaxed32(&slot.generation)
-        known = w.accepted_generation[i] == generation
-        position = _atomics.load_acquire64(&slot.position)  # SYNC position
-        if (known and position == w.accepted[i]) or is_possible(w, position, known):
-            if known and position < w.accepted[i]:
-                _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
-            # A lower position is accepted too: it is the safe choice, and the one before it may have been wrong.
-            w.accepted[i] = position
-            w.accepted_generation[i] = generation
-        else:
-            _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
-            if not known:
-                continue
-            position = w.accepted[i]
-        if position < least:
-            least = position
-    return least
-
-
-cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
-    """Raises the limit so that bytes up to `end` may be written; returns False when readers still need them."""
-    if w.source_paced:
-        w.limit = end + w.intent_step
-        # SYNC intent
-        _atomics.store_relaxed64(&w.header.intent, w.limit)
-        _atomics.fence_release()
-        return True
-    _atomics.fence_full()  # SYNC join
-    w.limit = slowest_position(w) + w.mask + 1
-    if _atomics.load_relaxed32(w.control_cut):
-        w.limit = w.head    # the slots of the readers are lost
-    _atomics.fence_release()  # SYNC evict
-    return end <= w.limit
-
-
-cdef bint has_made_room(const Writer *w, uint64_t end) noexcept nogil:
-    """Returns whether bytes up to `end` may be written, as `writer_make_room`.
-
-    It changes nothing: a thread that waits without the interpreter lock would else undo what a sending one notes.
-    """
-    cdef uint64_t position
-    cdef uint32_t i
-    cdef bint known
-    cdef Slot *slot
-    if _atomics.load_relaxed32(w.control_cut):
-        return False
-    for i in range(w.slots_max):
-        slot = slot_at(w.slots, i)
-        if _atomics.load_acquire32(&slot.state) != SLOT_ACTIVE:  # SYNC state
-            continue
-        known = w.accepted_generation[i] == _atomics.load_relaxed32(&slot.generation)
-        position = _atomics.load_acquire64(&slot.position)  # SYNC position
-        if not is_possible(w, position, known):
-            if not known:
-                continue
-            position = w.accepted[i]
-        if end - position > w.mask + 1:
-            return False
-    return True
+cdef void writer_put_skip(Writer *w) noexcept nogil:
+    """Publishes the skip to the record that was just published."""
+    cdef Record *record = <Record *>(w.data + (w.skip_at & w.mask))
+    cdef uint32_t i = w.skips % SKIPS_KEPT
+    record.messages, record.send_ticks = SKIP, w.head - w.skip_at
+    _atomics.store_relaxed64(&w.header.skips_from[i], w.skip_at)
+    _atomics.store_relaxed64(&w.header.skips_to[i], w.head)
+    w.skips += 1
+    _atomics.store_release32(&record.frame, RECORD_HEADER)  # SYNC frame
+    w.skip_at = NO_SKIP
 
 
 cdef uint32_t checksum_of(const Record *record, uint32_t frame, uint32_t length) noexcept nogil:
@@ -143,22 +70,23 @@ cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
     return length if trailer.checksum == checksum_of(record, frame, length) else 0
 
 
-cdef void writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_ns) noexcept nogil:
-    cdef uint64_t i
-    cdef uint32_t word
-    for i in range(spins):
-        if has_made_room(w, end):
-            return
-        _atomics.pause()
-    # The writer waits for a quarter of the ring, so that it is not woken for each record, but never beyond the head.
-    _atomics.store_relaxed64(&w.control.wanted, min(end - (w.mask + 1) + (w.mask + 1) // 4, w.head))
-    _atomics.or32(&w.control.writer_waits, WRITER_SLEEPS)
-    if not barrier() and (timeout_ns < 0 or timeout_ns > UNFENCED_NS):  # SYNC wait
-        timeout_ns = UNFENCED_NS
-    if not has_made_room(w, end):
-        word = _atomics.load_relaxed32(&w.control.writer_waits)
-        if word & WRITER_SLEEPS:
-            futex_wait(&w.control.writer_waits, word, timeout_ns)
+cdef const Record *reader_short(Reader *r, uint32_t frame) noexcept nogil:
+    """Returns the record that follows a skip, or one without a body; NULL without one, or if the ring is damaged."""
+    cdef const Record *record = <const Record *>(r.data + (r.position & r.mask))
+    cdef uint64_t distance
+    if frame == RECORD_HEADER and record.messages == SKIP:
+        distance = record.send_ticks
+        if distance & (RECORD_ALIGN - 1) or distance > r.mask:
+            r.stopped = True
+            return NULL
+        r.position += distance
+        record = <const Record *>(r.data + (r.position & r.mask))
+        frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
+    if frame < RECORD_HEADER or frame > r.record_max or record.messages == SKIP:
+        r.stopped = frame != 0
+        return NULL
+    r.frame = frame
+    return record
 
 
 cdef const Record *reader_copy(Reader *r) noexcept nogil:
@@ -216,16 +144,25 @@ cdef bint reader_was_overtaken(const Reader *r) noexcept nogil:
     return _atomics.load_relaxed64(&r.header.intent) > r.position + r.mask + 1
 
 
+cdef inline uint64_t most_ahead(const Reader *r) noexcept nogil:
+    """Returns how far the tail may be ahead of a reader that reads in place: a ring, and another one by skips."""
+    return (1 if r.copies else 2) * (r.mask + 1)
+
+
 cdef bint records_reach(const Reader *r, uint64_t position, uint64_t tail) noexcept nogil:
     """Returns whether a chain of records leads from a position exactly to the tail."""
+    cdef const Record *record
     cdef uint32_t frame
+    cdef bint is_skip
     while <int64_t>(tail - position) > 0:
-        if tail - position > r.mask + 1:
+        if tail - position > most_ahead(r):
             return False
-        frame = _atomics.load_acquire32(r.data + (position & r.mask))  # SYNC frame
+        record = <const Record *>(r.data + (position & r.mask))
+        frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
         if frame < RECORD_HEADER or frame > r.record_max:
             return False
-        position += aligned(frame)
+        is_skip = frame == RECORD_HEADER and record.messages == SKIP
+        position += record.send_ticks if is_skip else aligned(frame)
     return position == tail
 
 
@@ -253,6 +190,17 @@ cdef const Record *next_record(RingReader reader, uint32_t *length) noexcept:
             return NULL
         if reader_done(r):
             reader.owes_event = True
+
+
+cdef uint64_t reader_bytes_since(const Reader *r, uint64_t position) noexcept nogil:
+    """Returns how many bytes of records lie between a position and that of the next record."""
+    cdef uint64_t bytes = r.position - position, at, to
+    cdef int i
+    for i in range(SKIPS_KEPT):
+        at, to = _atomics.load_relaxed64(&r.header.skips_from[i]), _atomics.load_relaxed64(&r.header.skips_to[i])
+        if position <= at and at < to and to <= r.position and to - at <= bytes:
+            bytes -= to - at
+    return bytes
 
 
 cdef bint reader_show(Reader *r) noexcept nogil:
@@ -328,18 +276,32 @@ cdef class RingWriter:
         self.w.record_max = header.record_max
         self.w.clock = clock_kind()
         self.w.source_paced = header.pacing == SOURCE_PACED
+        self.w.evicts = header.pacing == RECEIVER_PACED_EVICTS
         self.w.checksums = header.checksums != 0
         self.w.trailing_bytes = RECORD_ALIGN + (RECORD_TRAILER if self.w.checksums else 0)
         self.w.fences = not asymmetric()
         self.w.intent_step = min(header.capacity // 16, 65536)
+        self.w.skip_at = NO_SKIP
 
     @property
     def head(self):
-        return self.w.head
+        return self.w.head if self.w.skip_at == NO_SKIP else self.w.skip_at
 
     @property
     def open_bytes(self):
         return self.w.used
+
+    def go_back(self, uint64_t message_max, uint64_t messages, uint64_t long_from=LONG_MESSAGE):
+        cdef uint64_t record = aligned(RECORD_HEADER + message_max) + self.w.trailing_bytes
+        if self.w.source_paced or self.w.evicts or self.w.checksums:
+            return
+        if not self.w.longest:
+            self.w.trailing_bytes += RECORD_ALIGN   # room for a skip behind each record
+        self.w.longest, self.w.long_from = max(self.w.longest, record), long_from
+        self.w.promised = max(self.w.promised, messages * record)
+        if may_go_back(&self.w):
+            # Two records are in use by turns: the one that is read, and the next one.
+            self.w.past_caches_from = past_caches_from(2 * self.w.longest)
 
     def set_time(self, uint64_t ticks):
         self.w.clock = VIRTUAL_CLOCK
@@ -382,14 +344,14 @@ cdef class RingWriter:
 
     def has_room(self, uint64_t length):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        return bool(writer_make_room(&self.w, self.w.head + used + aligned(length) + self.w.trailing_bytes))
+        return bool(find_room(&self.w, used + aligned(length) + self.w.trailing_bytes))
 
     def wait_room(self, uint64_t length, uint64_t spins, int64_t timeout_ns):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
         cdef uint64_t end = self.w.head + used + aligned(length) + self.w.trailing_bytes
         with nogil:
             writer_wait(&self.w, end, spins, timeout_ns)
-        return bool(writer_make_room(&self.w, end))
+        return self.has_room(length)
 
     def want_event(self, uint64_t length):
         _atomics.store_relaxed64(&self.w.control.wanted, self.position_needed(length))
@@ -562,7 +524,7 @@ cdef class RingReader:
         cdef bint follows = behind > 0 and records_reach(&self.r, self.r.position, tail)
         # A tail that is far away is damaged itself; the writer corrects it with the next record.
         if behind == 0 or behind < -<int64_t>(self.r.mask + 1) or (
-            behind > <int64_t>(self.r.mask + 1) and not (self.r.copies and not self.r.evicts)
+            behind > <int64_t>most_ahead(&self.r) and not (self.r.copies and not self.r.evicts)
         ):
             return None
         self.r.stopped = False

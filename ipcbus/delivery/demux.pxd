@@ -83,6 +83,7 @@ cdef class Demux(RecordHolder):
     cdef long poll(self, long limit, bint copies_all=*) except -1
     cdef void begin_datagram(self, const char *start, const char *end, uint64_t send_ticks) noexcept
     cdef bint next_record(self) except -1
+    cdef int show_position(self) except -1
     cdef int skip(self, uint64_t length) except -1
     cdef void sample(self, int64_t count) noexcept
     cdef bint is_credible(self, Controller controller, uint64_t sequence, int flags) except -1

@@ -387,11 +387,18 @@ cdef class Demux(RecordHolder):
         # Also without a message: the position of a lapped reader may have changed.
         if self.r != NULL and not self.detached and (taken or self.r.position != self.r.shown):
             self.show_counters()
-            self.limit_leases()
-            # A writer may wait for room, and an idle ring has time: show the position of this reader.
-            if reader_show(self.r):
-                self.wakes_writer = True
+            self.show_position()
         return handled
+
+    @cython.final
+    cdef inline int show_position(self) except -1:
+        """Shows how far the ring is read, as a writer may wait for room, and an idle ring has time."""
+        self.limit_leases()
+        if self.cursor != NULL and self.end - self.cursor < MESSAGE_HEADER_BYTES:
+            self.finish_record()    # its memory is not to wait for the next call
+        if reader_show(self.r):
+            self.wakes_writer = True
+        return 0
 
     @cython.final
     cdef bint is_credible(self, Controller controller, uint64_t sequence, int flags) except -1:

@@ -8,7 +8,7 @@ from ipcbus.delivery.spare_bytes cimport own_bytes
 from ipcbus.wire.array_form import LentArray
 from ringbuf.lending cimport end_view
 from ringbuf cimport _atomics
-from ringbuf.ring cimport NOTHING_HELD, reader_release
+from ringbuf.ring cimport NOTHING_HELD, reader_bytes_since, reader_release
 
 
 cdef class RecordHolder:
@@ -31,7 +31,7 @@ cdef class RecordHolder:
         while _atomics.load_relaxed64(&self.r.held) != NOTHING_HELD:
             with cython.critical_section(self):
                 oldest = <LeasedMessage>self.leased[0] if self.leased else None
-            if oldest is None or 2 * (self.r.position - oldest.position) <= self.r.mask:
+            if oldest is None or 2 * reader_bytes_since(self.r, oldest.position) <= self.r.mask:
                 break
             oldest.own_memory()
             self.forget(oldest)

@@ -129,7 +129,10 @@ class Peek:
     def _messages(self, data: bytes) -> Iterator[Peeked]:
         at = 0
         while at + _RECORD.size <= len(data):
-            frame, _, ticks = _RECORD.unpack_from(data, at)
+            frame, messages, ticks = _RECORD.unpack_from(data, at)
+            if frame == _RECORD.size and messages == layout.SKIP:
+                at += ticks
+                continue
             if frame < _RECORD.size or at + frame > len(data):
                 return  # damaged
             yield from self._of_record(data, at + _RECORD.size, at + frame - self._trailer, ticks)

@@ -277,7 +277,7 @@ def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
     position = next(
         (s["position"] for s in slots if s["context_id"] == UPLINK and s["state"] == layout.SLOT_ACTIVE), None
     )
-    return max(0, ring["tail"] - position) if position is not None else 0
+    return layout.bytes_between(ring, position, ring["tail"]) if position is not None else 0
 
 
 def _receivers_max(advert: SessionAdvert, control: ControlCopy | None, uplink: UplinkStats | None) -> int:
@@ -327,7 +327,6 @@ def _slots(
     ring: Mapping[str, int],
     processes: Processes,
 ) -> tuple[SlotStats, ...]:
-    tail = ring["tail"]
     parked = control.header["parked"]
     joined = {source.topic: _joined(control, advert, source) for source in sources}
     found = []
@@ -335,7 +334,7 @@ def _slots(
         if slot["context_id"] == UPLINK:
             continue  # the sending side over UDP, not a context
         alive = index in control.held
-        lag = max(0, tail - slot["position"])
+        lag = layout.bytes_between(ring, slot["position"], ring["tail"])
         found.append(
             SlotStats(
                 slot=index,

@@ -31,6 +31,7 @@ from ringbuf.layout import (
     SLOT,
     SLOTS_MAX,
     WRITER_WANTS_EVENT,
+    bytes_between,
     field_offset,
     round_up,
     slots_offset,
@@ -371,6 +372,10 @@ class SendingSession:
             parked = self._control_words.load64(_PARKED)
             # Its UDP sender never sleeps: its bit asks sending threads for calls, and nothing would set it again.
             self.wake(parked & ~self.udp_sender.bit if self.udp_sender is not None else parked)
+
+    def bytes_behind(self, position: int) -> int:
+        """Returns how many bytes a reader at a position has not read."""
+        return bytes_between(self._header[0], position, self.channel.writer.head)
 
     def watch_published(self, on_published: Callable[[SendingSession], object]) -> None:
         """Has a function called for each record that is published from now on, by any thread inside a send."""

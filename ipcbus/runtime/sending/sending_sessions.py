@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, cast
 
+from ipcbus.config.message_sizes import HEADERS
 from ipcbus.config.options.option_limits import MAX_ID
 from ipcbus.errors import ClosedError, ConfigError, TransportError
 from ipcbus.resolution.local.adverts import SourceAdvert
@@ -137,6 +138,8 @@ class SendingSessions:
                 raise ClosedError(f"topic {topic!r}: its context is closed; make a new Context")
             session = self._choose(kind, plan, options)
             number = session.add_topic()
+            if options.message_max:
+                session.channel.writer.go_back(options.message_max + HEADERS, options.messages_in_flight)
             if options.gmd_name:
                 self.guaranteed.expect(session, number)
             try:
@@ -401,7 +404,7 @@ class SendingSessions:
         if udp_sender is not None and index == udp_sender.slot:
             return _slowest_client(udp_sender)
         who = slots.identity(index)
-        return f"{_named(who.pid, who.context_name)}, {session.channel.writer.head - position} bytes behind"
+        return f"{_named(who.pid, who.context_name)}, {session.bytes_behind(position)} bytes behind"
 
     # ------------------------------------------------------------------ timers
 
