@@ -17,7 +17,7 @@ import platform
 import shlex
 import sys
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -139,9 +139,16 @@ def machine(program: str = "benchmarks") -> dict[str, str]:
         "cpu": f"{cpu}, {os.cpu_count()} processors",
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "versions": ", ".join(f"{name} {version(name)}" for name in packages),
+        "versions": ", ".join(_version(name) for name in packages),
         "command": shlex.join(["python", "-m", program, *sys.argv[1:]]),
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"without {package}"  # Cython builds ipcbus; an installed wheel does not need it
 
 
 def _near() -> bool:

@@ -62,6 +62,9 @@ class BatchWriter:
     def watch(self, published: Callable[[int], object]) -> None:
         """Has `published` called for each record from now on, also without readers to wake."""
 
+    def go_back(self, message_max: int, messages: int) -> None:
+        """Lets the ring use memory again soon, as `RingWriter.go_back`, while no other thread sends."""
+
     def watch_burst(self, goes_on: bool) -> int | None:
         """Notes whether the timer looks often, since datagrams of a burst wait to be filled.
 

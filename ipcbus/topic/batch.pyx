@@ -204,6 +204,10 @@ cdef class BatchWriter:
             before = self.published     # freed behind the section
             self.published, self.watched = published, True
 
+    def go_back(self, uint64_t message_max, uint64_t messages):
+        with cython.critical_section(self):
+            self.ring.go_back(message_max, messages)
+
     def watch_burst(self, bint goes_on):
         with cython.critical_section(self):
             self.looked_ticks = writer_ticks(self.w)

@@ -139,7 +139,7 @@ class SendingSessions:
             session = self._choose(kind, plan, options)
             number = session.add_topic()
             if options.message_max:
-                session.channel.writer.go_back(options.message_max + HEADERS, options.messages_in_flight)
+                session.batch.go_back(options.message_max + HEADERS, options.messages_in_flight)
             if options.gmd_name:
                 self.guaranteed.expect(session, number)
             try:
