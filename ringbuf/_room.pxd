@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, SLOT_ACTIVE, WRITER_SLEEPS, Slot
 from ringbuf._skips cimport find_place, take_back
-from ringbuf.ring cimport Writer
+from ringbuf.ring cimport NO_SKIP, Writer
 from ringbuf.wake cimport barrier, futex_wait
 
 cdef enum:
@@ -26,14 +26,19 @@ cdef inline bint is_possible(const Writer *w, uint64_t position, bint known) noe
     return position & (RECORD_ALIGN - 1) == 0 and w.head - position <= rings * (w.mask + 1)
 
 
+cdef inline uint64_t published(const Writer *w) noexcept nogil:
+    """Returns the position up to which records are published."""
+    return w.head if w.skip_at == NO_SKIP else w.skip_at
+
+
 cdef inline uint64_t slowest_position(Writer *w) noexcept nogil:
-    """Returns the position of the slowest active reader; the head when there is no active reader.
+    """Returns the position of the slowest active reader; that of the next publication when there is no active reader.
 
     Each position is compared with the last accepted one. An impossible position was not written by the reader: the last
     accepted one counts until the reader shows its position again. A wrong position that is too far ahead, but not beyond
     the head, cannot be detected.
     """
-    cdef uint64_t least = w.head, position
+    cdef uint64_t least = published(w), position
     cdef uint32_t i, generation
     cdef bint known
     cdef Slot *slot
@@ -77,7 +82,7 @@ cdef inline bint make_room(Writer *w, uint64_t end) noexcept nogil:
 
 
 cdef inline bint has_made_room(const Writer *w, uint64_t end) noexcept nogil:
-    """Returns whether bytes up to `end` may be written, as `make_room`.
+    """Returns whether all readers have read what lies a ring before `end`, so that the bytes up to there may be written.
 
     It changes nothing: a thread that waits without the interpreter lock would else undo what a sending one notes.
     """
@@ -112,6 +117,9 @@ cdef inline bint find_room(Writer *w, uint64_t need) noexcept nogil:
     w.limit = find_place(w, slowest_position(w), need)
     if _atomics.load_relaxed32(w.control_cut):
         w.limit = w.head    # the slots of the readers are lost
+    # Readers do not look at it: those that observe without a slot do (`ipcbus.stats.peek`).
+    _atomics.store_relaxed64(&w.header.intent, w.limit)
+    _atomics.fence_release()
     return w.head + need <= w.limit
 
 
@@ -123,7 +131,7 @@ cdef inline void writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t ti
             return
         _atomics.pause()
     # The writer waits for a quarter of the ring, so that it is not woken for each record, but never beyond the head.
-    _atomics.store_relaxed64(&w.control.wanted, min(end - (w.mask + 1) + (w.mask + 1) // 4, w.head))
+    _atomics.store_relaxed64(&w.control.wanted, min(end - (w.mask + 1) + (w.mask + 1) // 4, published(w)))
     _atomics.or32(&w.control.writer_waits, WRITER_SLEEPS)
     if not barrier() and (timeout_ns < 0 or timeout_ns > UNFENCED_NS):  # SYNC wait
         timeout_ns = UNFENCED_NS

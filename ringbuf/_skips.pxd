@@ -16,7 +16,7 @@
 # the second one. So c, d and what follows up to the next round must be enough for what is promised: a round is no longer
 # than `longest_round`. Only where all readers have passed all skips does the writer go back again.
 #
-# Positions go on: a skip counts the bytes that it passes over, so that the memory of a position is its rest modulo the
+# Positions go on: a skip counts the bytes that it passes over, so that the memory of a position is its remainder modulo the
 # capacity, and a writer may be two rings ahead of a reader that has not passed both skips.
 from libc.stdint cimport uint64_t
 
@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef inline uint64_t longest_round(const Writer *w, uint64_t need) noexcept nogil:
-    """Returns after how many bytes the writer may still go back with a record of `need` bytes; 0 if it may not."""
+    """Returns the most bytes of a round after which a record of `need` bytes may go back; 0 if none may."""
     cdef uint64_t free = w.mask + 1 + need
     return (free - w.promised - SPARE) & ~<uint64_t>(STEP_BACK - 1) if free > w.promised + SPARE + need else 0
 
@@ -58,12 +58,12 @@ cdef inline void take_back(Writer *w) noexcept nogil:
 cdef inline void go_back(Writer *w, uint64_t limit, uint64_t need) noexcept nogil:
     """Goes back to where the round began, if all readers have read enough there."""
     cdef uint64_t most = longest_round(w, need), place
-    if need < w.long_from or most < need:
+    if need < w.long_from or need > w.longest or not may_go_back(w):
         return
     if w.head - w.round_begin > most:
         w.round_begin = w.head - most
     place = w.round_begin + w.mask + 1 - STEP_BACK
-    if place + need > limit or w.head + RECORD_HEADER > limit:
+    if place < w.head + RECORD_HEADER or place + need > limit:
         return
     w.skip_begin, w.skip_end, w.round_begin = w.head, place, place
     skip_to(w, place)

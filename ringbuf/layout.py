@@ -139,7 +139,7 @@ RECORD_TRAILER = 8
 SKIP = 0xFFFFFFFF
 """The number of messages of a record that only says how many bytes further the next record is."""
 SKIPS_KEPT = 4
-"""A reader may have more skips than this one before it only if it has joined far behind, for a moment."""
+"""A reader has at most two unread skips. Only a reader that has just joined may have more, for a moment."""
 
 PIPE_ALIGN = 8
 PIPE_FRAME_HEADER = 4
@@ -194,7 +194,7 @@ RING_HEADER = struct(
         ("bytes_sent", "<u8", 80),
         ("lbm_msgs_sent", "<u8", 88),
         ("fragments_sent", "<u8", 96),
-        # line 2: source-paced readers read it after each copy
+        # line 2: the writer writes no byte from this position on; source-paced readers read it after each copy
         ("intent", "<u8", 128),
         # line 3: changes rarely; idle readers read it
         ("closed", "<u4", 192),

@@ -141,10 +141,17 @@ cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
     return w.data + (w.head & w.mask) + used
 
 
+cdef inline void writer_drop(Writer *w) noexcept nogil:
+    """Closes the open record without publishing it."""
+    w.used = w.messages = 0
+    if w.skip_at != NO_SKIP:
+        w.limit = w.head    # the next record asks for a place of its own
+
+
 cdef inline void writer_drop_empty(Writer *w) noexcept nogil:
     """Closes the open record if it is empty."""
     if w.messages == 0:
-        w.used = 0
+        writer_drop(w)
 
 
 cdef inline uint64_t writer_publish(Writer *w) noexcept nogil:

@@ -44,7 +44,8 @@ class RingWriter:
 
         Args:
             message_max: bytes of the longest record's body; the longest one of several calls counts.
-            messages: how many of them must fit at each moment, beside what all readers have read.
+            messages: how many of them must fit at each moment, beside what all readers have read. Where that is more
+                than before, they fit once the readers have read what was published before this call.
             long_from: bytes from which a record is long.
         """
 

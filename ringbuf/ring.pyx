@@ -12,7 +12,7 @@ from ringbuf._layout cimport (
     WRITER_WANTS_EVENT, ControlHeader, Record, RingHeader, Slot, Trailer,
 )
 from ringbuf._long_copy cimport LONG_MESSAGE, past_caches_from
-from ringbuf._room cimport SLOT_BYTES, find_room, is_possible, slot_at, writer_wait
+from ringbuf._room cimport SLOT_BYTES, find_room, is_possible, published, slot_at, writer_wait
 from ringbuf._skips cimport may_go_back
 from ringbuf.clock cimport clock_kind, monotonic_ns, read_ticks
 from ringbuf.headers cimport check_control, check_ring
@@ -70,13 +70,19 @@ cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
     return length if trailer.checksum == checksum_of(record, frame, length) else 0
 
 
+cdef inline uint64_t skip_distance(const Reader *r, const Record *record) noexcept nogil:
+    """Returns how many bytes behind a skip the next record begins; 0 if it says what no writer writes."""
+    cdef uint64_t distance = record.send_ticks
+    return distance if RECORD_HEADER <= distance <= r.mask and not distance & (RECORD_ALIGN - 1) else 0
+
+
 cdef const Record *reader_short(Reader *r, uint32_t frame) noexcept nogil:
     """Returns the record that follows a skip, or one without a body; NULL without one, or if the ring is damaged."""
     cdef const Record *record = <const Record *>(r.data + (r.position & r.mask))
     cdef uint64_t distance
     if frame == RECORD_HEADER and record.messages == SKIP:
-        distance = record.send_ticks
-        if distance & (RECORD_ALIGN - 1) or distance > r.mask:
+        distance = skip_distance(r, record)
+        if not distance:
             r.stopped = True
             return NULL
         r.position += distance
@@ -153,7 +159,7 @@ cdef bint records_reach(const Reader *r, uint64_t position, uint64_t tail) noexc
     """Returns whether a chain of records leads from a position exactly to the tail."""
     cdef const Record *record
     cdef uint32_t frame
-    cdef bint is_skip
+    cdef uint64_t step
     while <int64_t>(tail - position) > 0:
         if tail - position > most_ahead(r):
             return False
@@ -161,8 +167,13 @@ cdef bint records_reach(const Reader *r, uint64_t position, uint64_t tail) noexc
         frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
         if frame < RECORD_HEADER or frame > r.record_max:
             return False
-        is_skip = frame == RECORD_HEADER and record.messages == SKIP
-        position += record.send_ticks if is_skip else aligned(frame)
+        if frame == RECORD_HEADER and record.messages == SKIP:
+            step = skip_distance(r, record)
+            if not step:
+                return False
+        else:
+            step = aligned(frame)
+        position += step
     return position == tail
 
 
@@ -285,23 +296,23 @@ cdef class RingWriter:
 
     @property
     def head(self):
-        return self.w.head if self.w.skip_at == NO_SKIP else self.w.skip_at
+        return published(&self.w)
 
     @property
     def open_bytes(self):
         return self.w.used
 
     def go_back(self, uint64_t message_max, uint64_t messages, uint64_t long_from=LONG_MESSAGE):
-        cdef uint64_t record = aligned(RECORD_HEADER + message_max) + self.w.trailing_bytes
+        cdef uint64_t record
         if self.w.source_paced or self.w.evicts or self.w.checksums:
             return
         if not self.w.longest:
             self.w.trailing_bytes += RECORD_ALIGN   # room for a skip behind each record
+        record = aligned(RECORD_HEADER + message_max) + self.w.trailing_bytes
         self.w.longest, self.w.long_from = max(self.w.longest, record), long_from
         self.w.promised = max(self.w.promised, messages * record)
-        if may_go_back(&self.w):
-            # Two records are in use by turns: the one that is read, and the next one.
-            self.w.past_caches_from = past_caches_from(2 * self.w.longest)
+        # Then two records are in use by turns: the one that is read, and the next one.
+        self.w.past_caches_from = past_caches_from(2 * self.w.longest if may_go_back(&self.w) else self.capacity)
 
     def set_time(self, uint64_t ticks):
         self.w.clock = VIRTUAL_CLOCK
@@ -339,8 +350,7 @@ cdef class RingWriter:
         return writer_publish(&self.w)
 
     def cancel(self):
-        self.w.used = 0
-        self.w.messages = 0
+        writer_drop(&self.w)
 
     def has_room(self, uint64_t length):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ipcbus.config.option_values import Value
 
 HEADERS: Final = 128
-"""More bytes than the headers of a datagram with one message take in a ring."""
+"""More bytes than the headers of a datagram with one message take in a ring, with those of the record around it."""
+_RECORD_HEADERS: Final = 64
+"""More bytes than those of the record alone."""
 WINDOW_MIN: Final = SourceOptions.transport_lbtsmx_transmission_window_size.default
 
 _LONGEST: Final = SourceOptions.message_max.name
@@ -50,7 +52,7 @@ def with_message_max(section: Mapping[str, Value], where: str = "") -> Mapping[s
     window = _given(section, _WINDOW, in_flight * max(need, datagram), longest, where)
     window = window or max(WINDOW_MIN, 1 << (in_flight * max(need, datagram) - 1).bit_length())
     most = SourceOptions.transport_lbtsmx_datagram_max_size.maximum or need
-    datagram = datagram or min((window // in_flight - HEADERS) & ~7, most)
+    datagram = datagram or min((window // in_flight - _RECORD_HEADERS) & ~7, most)
     return {**section, _TRANSPORT: "lbtsmx", _DATAGRAM: datagram, _WINDOW: window}
 
 

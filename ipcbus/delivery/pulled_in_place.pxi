@@ -57,5 +57,5 @@ cdef bint lease_in_place(
     sink.queue.set_in_place(message)
     sink.enqueue(message)
     demux.stop = True   # the next one waits in the ring for the next lease
-    demux.blocked = not sink.queue.leasing  # and this one is the current record until then
+    demux.blocked = not sink.queue.leasing  # and nothing else is read until then
     return True

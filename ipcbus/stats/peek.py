@@ -119,7 +119,8 @@ class Peek:
         data = self._ring.read(self._data + place, first)
         if first < end - begin:
             data += self._ring.read(self._data, end - begin - first)
-        # A writer writes up to its intent at most, or up to the longest record and the next frame behind its tail.
+        # A writer that overwrites or goes back writes up to its intent at most; others write up to the longest record
+        # and the next frame behind their tail.
         ahead = max(self._word(_INTENT), self._tail() + self._record_max + layout.RECORD_HEADER)
         if ahead - begin > self._capacity:
             self.skipped = True
@@ -131,6 +132,8 @@ class Peek:
         while at + _RECORD.size <= len(data):
             frame, messages, ticks = _RECORD.unpack_from(data, at)
             if frame == _RECORD.size and messages == layout.SKIP:
+                if ticks < _RECORD.size or ticks % layout.RECORD_ALIGN:
+                    return  # damaged
                 at += ticks
                 continue
             if frame < _RECORD.size or at + frame > len(data):

@@ -210,6 +210,17 @@ def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
         return RingCopy(header, lines, uplink)
 
 
+def read_ring_header(name: str, session_id: int) -> Fields:
+    """Returns a copy of the header of a ring.
+
+    Raises:
+        ringbuf.ring_errors.RingError: the object cannot be read, or its header is wrong.
+        OSError: the system refused.
+    """
+    with SharedObject(name) as shared:
+        return shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
+
+
 def _read_uplink(shared: SharedObject, offset: int, topics_max: int) -> UplinkCopy:
     """Returns a copy of the sending side over UDP; consistent unless its source keeps writing, or died writing."""
     size = CLIENTS_SHOWN * CLIENT_LINE.itemsize

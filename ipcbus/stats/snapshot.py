@@ -18,7 +18,7 @@ from ipcbus.stats import counters, udp_sessions
 from ipcbus.stats.histogram import Histogram
 from ipcbus.stats.processes import Processes, user_name
 from ipcbus.stats.recorder_model import RecorderStats
-from ipcbus.stats.shared_copies import ControlCopy, RingCopy, read_control, read_ring
+from ipcbus.stats.shared_copies import ControlCopy, RingCopy, read_control, read_ring, read_ring_header
 from ipcbus.stats.snapshot_model import (
     NO_COUNTERS,
     ContextStats,
@@ -209,13 +209,13 @@ def _session(
     processes: Processes,
 ) -> SessionStats:
     """Returns a session; if its objects cannot be read, the values of the registry and the reason."""
-    ring, control, reason = _read(prefix, advert)
+    ring, control, before, reason = _read(prefix, advert)
     read_ns = time.monotonic_ns()
     header: Mapping[str, int] = ring.header if ring and control else {}
-    slots = _slots(advert, sources, control, header, processes) if control and header else ()
+    slots = _slots(advert, sources, control, header, before, processes) if control and header else ()
     active = sum(1 << slot.slot for slot in slots if slot.state == "active")
     shown = ring.uplink if ring and control else None
-    uplink = udp_sessions.uplink_stats(advert, shown, _uplink_lag(control, header), read_ns)
+    uplink = udp_sessions.uplink_stats(advert, shown, _uplink_lag(control, before), read_ns)
     if uplink is not None:
         slots += udp_sessions.readers(sources, shown, receptions, uplink.layer, processes)
     joined = {"num_clients": active.bit_count() + (uplink.counters.get("num_clients", 0) if uplink else 0)}
@@ -252,8 +252,8 @@ def _session(
     )
 
 
-def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlCopy | None, str]:
-    """Returns copies of a session's ring and control block, and why one of them is missing."""
+def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlCopy | None, Mapping[str, int], str]:
+    """Returns copies of a session's ring and control block, an earlier one of the ring's header, and why one fails."""
     control: ControlCopy | None = None
     try:
         if not 0 < advert.topics_max <= TOPIC_MASK:
@@ -261,14 +261,17 @@ def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlC
                 f"the registry says that {advert.source_string} has room for {advert.topics_max} topics, which is "
                 "impossible: the registry is damaged; restart its context"
             )
-        # The positions of readers are read before the tail, so that no reader is ahead of it.
+        name = _object_name(prefix, object_names.ring, advert)
+        # A reader is behind by its distance to a tail that was read before its position. A later tail counts what the
+        # source has published meanwhile, and where it goes back, each time as much as the ring.
+        before = read_ring_header(name, advert.session_id)
+        # The positions of readers are read before the tail that is shown, so that no reader is ahead of it.
         control = read_control(_object_name(prefix, object_names.control, advert), advert.session_id, advert.topics_max)
-        ring = read_ring(_object_name(prefix, object_names.ring, advert), advert.session_id, advert.topics_max)
-        return ring, control, ""
+        return read_ring(name, advert.session_id, advert.topics_max), control, before, ""
     except SegmentGone:
-        return None, control, "it ended while it was read"
+        return None, control, {}, "it ended while it was read"
     except (RingError, OSError, ValueError) as error:
-        return None, control, str(error)
+        return None, control, {}, str(error)
 
 
 def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
@@ -325,6 +328,7 @@ def _slots(
     sources: tuple[SourceAdvert, ...],
     control: ControlCopy,
     ring: Mapping[str, int],
+    before: Mapping[str, int],
     processes: Processes,
 ) -> tuple[SlotStats, ...]:
     parked = control.header["parked"]
@@ -334,7 +338,7 @@ def _slots(
         if slot["context_id"] == UPLINK:
             continue  # the sending side over UDP, not a context
         alive = index in control.held
-        lag = layout.bytes_between(ring, slot["position"], ring["tail"])
+        lag = layout.bytes_between(before, slot["position"], before["tail"])
         found.append(
             SlotStats(
                 slot=index,

@@ -13,6 +13,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, stats
+from ipcbus.stats import shared_copies, snapshot
 from ipcbus.stats.peek import Peek
 from tests.kit.bus import LBTSMX, Bus
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ipcbus import Message, Receiver, Source
     from ipcbus.stats import SessionStats
+    from ipcbus.stats.shared_copies import ControlCopy
 
 LENGTH, IN_FLIGHT, RING = 300_000, 4, 1 << 21
 """Five messages fit into the ring."""
@@ -114,6 +116,52 @@ def test_lag_counts_what_is_not_read(bus: Bus, domain: str) -> None:
         # A receiver that looks for one message may have read the ones behind it.
         assert slot.lag % (LENGTH + 32) < 200
         assert slot.lag <= (sent - got) * (LENGTH + 100)
+
+
+def test_lag_while_the_source_goes_on(bus: Bus, domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = of_bus(bus)
+    receiver = bus.receiver("t", None, events=False)
+    bus.joined(source)
+    numbers = iter(range(1000))
+
+    def go_on(count: int) -> None:
+        for number in numbers:
+            source.send(body(number))
+            assert receiver.receive(timeout=30) is not None
+            count -= 1
+            if not count:
+                break
+
+    go_on(10)
+    read_control = shared_copies.read_control
+
+    def read_slowly(name: str, session_id: int, topics_max: int) -> ControlCopy:
+        go_on(10)
+        found = read_control(name, session_id, topics_max)
+        go_on(10)
+        return found
+
+    monkeypatch.setattr(snapshot, "read_control", read_slowly)
+    (slot,) = session_of(source, domain).receivers
+    assert slot.lag <= LENGTH + 100
+
+
+@pytest.mark.parametrize(
+    ("length", "in_flight"),
+    [(262_016, 4), (262_008, 4), (262_015, 4), (262_000, 4), (524_160, 2), (1_048_448, 2), (262_017, 4)],
+)
+def test_message_that_fills_its_share_of_the_ring(bus: Bus, length: int, in_flight: int) -> None:
+    source = bus.context("sending").source("t", message_max=length, messages_in_flight=in_flight)
+    receiver = bus.receiver("t", None, events=False)
+    bus.joined(source)
+    for number in range(0, 4 * in_flight, in_flight):
+        for more in range(in_flight):
+            source.send(body(number + more, length), headers=[], block=False)
+        for more in range(in_flight):
+            received = receiver.receive(timeout=30)
+            assert received is not None
+            check(received, number + more)
+    assert receiver.lost == 0
 
 
 def test_short_messages_are_seen_behind_long_ones(bus: Bus, domain: str) -> None:

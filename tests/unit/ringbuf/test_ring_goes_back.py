@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WINDOW = 1 << 14
 LONGEST, MESSAGES = 2000, 4
 LONG_FROM = 500
+RECORD_MAX = WINDOW // 2 - RECORD_HEADER - RECORD_ALIGN
 
 
 def goes_back(channel: OwnedChannel, longest: int = LONGEST, messages: int = MESSAGES) -> None:
@@ -98,6 +99,18 @@ def test_record_that_is_cancelled_leaves_no_skip(domain: str) -> None:
         assert len(read_all(reader)) == 1
 
 
+def test_observer_can_tell_that_bytes_are_being_written_over(domain: str) -> None:
+    with owned(domain, window=WINDOW) as channel, joined(domain) as reader:
+        goes_back(channel)
+        for _ in range(2):
+            assert channel.writer.write(bytes(LONGEST))
+        read_all(reader)
+        assert channel.writer.claim(LONGEST) is not None
+        # The place of the first record, a ring further.
+        assert int(header_of(channel)["intent"]) > WINDOW + LONGEST // 2
+        channel.writer.cancel()
+
+
 class Account:
     """A reader, and what it is still to read."""
 
@@ -121,7 +134,9 @@ class Account:
 
 
 def size_of_next(chance: random.Random, longest: int) -> int:
-    """Long records of the longest length, others, and short ones."""
+    """Long records of the longest length, others, short ones, and rarely such that exceed the longest length."""
+    if chance.random() < 0.02:
+        return chance.randint(longest, RECORD_MAX)
     return chance.choice([longest, longest, chance.randint(LONG_FROM, longest), chance.randint(0, LONG_FROM)])
 
 
@@ -147,8 +162,10 @@ def test_random_records_and_readers(domain: str, seeds: range) -> None:
             accounts = [Account(one), Account(two)]
             for number in range(300):
                 body = bytes([number & 0xFF]) * size_of_next(chance, longest)
-                if chance.random() < 0.1 and channel.writer.claim(len(body)) is not None:
+                if chance.random() < 0.1 and channel.writer.claim(size_of_next(chance, longest)) is not None:
                     channel.writer.cancel()
+                    if chance.random() < 0.5:
+                        promise_holds(channel, accounts, longest, messages)
                 if not send(channel, accounts, body):
                     needed = channel.writer.position_needed(len(body))
                     while channel.writer.want_event(len(body)):
@@ -207,6 +224,69 @@ def test_readers_join_and_leave(domain: str, seeds: range) -> None:
                 second.read(100)
                 second.channel.leave()
             first.read(100)
+
+
+def test_record_longer_than_all_that_were_announced_does_not_go_back(domain: str) -> None:
+    with owned(domain, window=WINDOW) as channel, joined(domain) as reader:
+        goes_back(channel, LONG_FROM, 2)
+        for _ in range(60):
+            for size in (*[100] * 138, *[WINDOW // 4] * 5):
+                head = channel.writer.head
+                assert channel.writer.write(bytes(size))
+                assert channel.writer.head >= head + size
+                assert [len(body) for body in read_all(reader)] == [size]
+
+
+def test_shorter_record_behind_a_cancelled_one_leaves_what_is_promised(domain: str) -> None:
+    with owned(domain, window=WINDOW) as channel, joined(domain) as reader:
+        goes_back(channel, 1984, 6)
+        for _ in range(3):
+            assert channel.writer.write(bytes(1984))
+        assert reader.reader.read() is not None
+        reader.reader.show()
+        assert channel.writer.claim(1984) is not None
+        channel.writer.cancel()
+        for size in (300, 1984):
+            assert channel.writer.write(bytes(size))
+        for _ in range(3):
+            assert reader.reader.read() is not None
+        reader.reader.show()
+        assert sum(channel.writer.write(bytes(1984)) for _ in range(8)) >= 5
+
+
+def test_open_record_without_a_reader_has_the_room_that_it_has_with_one(domain: str) -> None:
+    with owned(domain, window=WINDOW) as channel:
+        goes_back(channel)
+        with joined(domain) as reader:
+            for _ in range(3):
+                assert channel.writer.write(bytes(1900))
+                read_all(reader)
+            head = channel.writer.head
+            assert channel.writer.claim(1900) is not None
+            assert channel.writer.head == head
+        length = 1
+        while channel.writer.has_room(length):
+            length += 50
+        with joined(domain):
+            assert not channel.writer.has_room(length)
+            assert channel.writer.has_room(length - 50)
+
+
+@pytest.mark.parametrize("distance", [0, 8, 1, 12, (1 << 64) - 16, (1 << 64) - 32])
+def test_chain_with_an_impossible_skip_ends(domain: str, distance: int) -> None:
+    with owned(domain, window=WINDOW) as channel, joined(domain) as reader:
+        for _ in range(3):
+            channel.writer.write(b"")
+        data = channel.ring.view(int(header_of(channel)["data_offset"]), WINDOW)
+        record = np.frombuffer(data, layout.RECORD, 1, RECORD_HEADER)
+        record["messages"], record["send_ticks"] = layout.SKIP, distance
+        assert reader.reader.read() == b""
+        assert reader.reader.read() is None
+        assert reader.reader.broken
+        assert reader.reader.out_of_sync
+        assert reader.reader.resync() is True
+        channel.writer.write(b"next")
+        assert read_all(reader) == [b"next"]
 
 
 @pytest.mark.parametrize("distance", [1, 12, WINDOW, 1 << 40, (1 << 64) - 8])
