@@ -321,6 +321,8 @@ cdef class Demux(RecordHolder):
             return  # the slot may belong to another context by now
         if reader_done(self.r):
             self.wakes_writer = True
+            if self.called_back:
+                self.stop = True    # the source is not to wait for further callbacks
 
     @cython.final
     cdef long poll(self, long limit, bint copies_all=False) except -1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import ipcbus
-from ipcbus import MessageType, stats
+from ipcbus import MessageType, SourceEventType, stats
+from ipcbus.runtime.discovery.peers import Peers
 from ipcbus.stats import shared_copies, snapshot
 from ipcbus.stats.peek import Peek
 from tests.kit.bus import LBTSMX, Bus
@@ -20,7 +22,7 @@ from tests.kit.bus import LBTSMX, Bus
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus import Message, Receiver, Source
+    from ipcbus import Message, Receiver, Source, SourceEvent
     from ipcbus.stats import SessionStats
     from ipcbus.stats.shared_copies import ControlCopy
 
@@ -162,6 +164,72 @@ def test_message_that_fills_its_share_of_the_ring(bus: Bus, length: int, in_flig
             assert received is not None
             check(received, number + more)
     assert receiver.lost == 0
+
+
+class Room:
+    """Says when a source got WAKEUP."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def __call__(self, event: SourceEvent) -> None:
+        if event.type is SourceEventType.WAKEUP:
+            self.event.set()
+
+
+def fill(source: Source) -> int:
+    """Sends until there is no room; returns how many messages were sent."""
+    sent = 0
+    with contextlib.suppress(ipcbus.WouldBlock):
+        while True:
+            source.send(body(sent), block=False)
+            sent += 1
+    return sent
+
+
+def test_source_hears_of_room_before_the_next_callback(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    ring = Peers.ring
+
+    def noted(self: Peers, context_id: int) -> None:
+        steps.append("ring")
+        ring(self, context_id)
+
+    def on_message(message: Message) -> None:
+        if message.type is MessageType.DATA:
+            steps.append("callback")
+
+    with (
+        ipcbus.Context(domain=domain) as sending,
+        ipcbus.Context(domain=domain, operational_mode="sequential") as receiving,
+    ):
+        source = sending.source("t", message_max=LENGTH, messages_in_flight=IN_FLIGHT)
+        receiving.receiver("t", on_message)
+        while source.receivers < 1:
+            receiving.process_events(0.01)
+        sent = fill(source)
+        monkeypatch.setattr(Peers, "ring", noted)
+        while steps.count("callback") < sent:
+            receiving.process_events(0.01)
+        monkeypatch.undo()
+    assert steps[:3] == ["callback", "ring", "callback"]
+
+
+def test_source_hears_of_room_after_a_lease(domain: str) -> None:
+    room = Room()
+    with (
+        ipcbus.Context(domain=domain) as sending,
+        ipcbus.Context(domain=domain, operational_mode="sequential") as receiving,
+    ):
+        source = sending.source("t", on_event=room, message_max=LENGTH, messages_in_flight=IN_FLIGHT)
+        receiver = receiving.receiver("t", events=False)
+        while source.receivers < 1:
+            receiving.process_events(0.01)
+        fill(source)
+        with receiver.lease(30) as message:
+            assert message is not None
+        receiving.process_events(0)
+        assert room.event.wait(10)
 
 
 def test_short_messages_are_seen_behind_long_ones(bus: Bus, domain: str) -> None:
