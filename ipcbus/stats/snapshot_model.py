@@ -74,7 +74,8 @@ class SlotStats:
         position: bytes that it has read since the session began, or, over UDP, since it joined.
         lag: bytes that it has not read yet; more than the window if a source-paced source has lapped it. Over UDP the
             bytes that have arrived and were not read, and those that are missing; for a context on another host, the
-            bytes that were missing there at its last sign of life.
+            bytes that were missing there at its last sign of life. While the source waits for the receiver, also the
+            bytes that the receiver has not got since then.
         lag_messages: the lag in messages: its bytes divided by the mean size of recent messages; None if the size is
             unknown.
         topics: the topics that it receives from the session.

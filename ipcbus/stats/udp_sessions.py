@@ -159,11 +159,11 @@ def readers(
         topics = tuple(source.topic for source in sources if joined(uplink, source.topic_number) >> line & 1)
         reception = of_context.pop(client["context_id"], None)
         if reception is not None:
-            found.append(_local_receiver(FIRST + line, reception, client, topics, processes))
+            found.append(_local_receiver(FIRST + line, reception, client, topics, processes, uplink))
         else:
-            found.append(_remote_receiver(FIRST + line, client, topics, layer, uplink.board if uplink else {}))
+            found.append(_remote_receiver(FIRST + line, client, topics, layer, uplink))
     for place, reception in enumerate(of_context.values()):
-        found.append(_local_receiver(_FIRST_UNKNOWN + place, reception, None, (), processes))
+        found.append(_local_receiver(_FIRST_UNKNOWN + place, reception, None, (), processes, uplink))
     return tuple(found)
 
 
@@ -173,9 +173,14 @@ def joined(uplink: UplinkCopy | None, number: int) -> int:
 
 
 def _local_receiver(
-    slot: int, reception: Reception, client: Fields | None, topics: tuple[str, ...], processes: Processes
+    slot: int,
+    reception: Reception,
+    client: Fields | None,
+    topics: tuple[str, ...],
+    processes: Processes,
+    uplink: UplinkCopy | None,
 ) -> SlotStats:
-    """Returns a receiver on this host, from its own data."""
+    """Returns a receiver on this host, from its own data; while the source waits for it, also from the source's."""
     context, copy = reception.context, reception.copy
     board: Fields = copy.board if copy else {}
     read: Fields = copy.slot if copy else {}
@@ -183,6 +188,8 @@ def _local_receiver(
     lag = max(0, header["tail"] - read["position"]) if copy else 0
     if copy and board["missing"]:
         lag += board["missing"] * board["bytes_rcved"] // max(1, board["msgs_rcved"])
+    if client and uplink and uplink.board.get("slowest") == client["context_id"]:
+        lag += _bytes_behind(client, uplink)
     transport = board.get("transport") or reception.advert.transport
     return SlotStats(
         slot=slot,
@@ -223,11 +230,17 @@ def _reception(board: Fields) -> ReceptionStats | None:
     return ReceptionStats(text(board["state"]), text(board["address"]), counted)
 
 
+def _bytes_behind(client: Fields, uplink: UplinkCopy | None) -> int:
+    """Returns how many bytes a client has not got, as far as its source knows."""
+    board = uplink.board if uplink else {}
+    return int(client["behind"] * board.get("bytes_sent", 0) // max(1, board.get("msgs_sent", 0)))
+
+
 def _remote_receiver(
-    slot: int, client: Fields, topics: tuple[str, ...], layer: str, board: Mapping[str, int]
+    slot: int, client: Fields, topics: tuple[str, ...], layer: str, uplink: UplinkCopy | None
 ) -> SlotStats:
     """Returns a receiver on another host, from the data of its source."""
-    lag = client["behind"] * board.get("bytes_sent", 0) // max(1, board.get("msgs_sent", 0))
+    lag = _bytes_behind(client, uplink)
     return SlotStats(
         slot=slot,
         generation=0,

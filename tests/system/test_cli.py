@@ -295,8 +295,8 @@ def test_echo_of_the_last_messages(domain: str, context: Context) -> None:
     ("options", "text"),
     [
         (("--last",), "give -n N, too"),
-        (("--pretty", "--hex"), "--hex, --pretty: give one of"),
-        (("--json", "--format", "%d"), "--json, --format: give one of"),
+        (("--pretty", "--hex"), "--hex, --pretty: these options exclude each other"),
+        (("--json", "--format", "%d"), "--json, --format: these options exclude each other"),
         (("--format", "%q"), "'%q'; give one of: %t topic"),
         (("--fields", "x"), "write NAME:LETTER"),
         (("--pattern",), "invalid regular expression"),

@@ -59,5 +59,6 @@ def test_the_commands_run(domain: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_every_option_of_the_page_exists() -> None:
-    help_texts = "".join(CliRunner().invoke(cli, [name, "--help"]).output for name in ("record", "replay"))
+    commands = (["record"], ["replay"], ["archive", "info"])
+    help_texts = "".join(CliRunner().invoke(cli, [*command, "--help"]).output for command in commands)
     assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z-]+", help_texts))

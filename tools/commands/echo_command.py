@@ -136,7 +136,7 @@ def command(
     given = [name for name, value in ways.items() if value]
     given += ["--format"] if as_json and form is not None else []
     if len(given) > 1:
-        raise Misuse(f"{', '.join(given)}: give one of --hex, --pretty, --fields, and --json or --format")
+        raise Misuse(f"{', '.join(given)}: these options exclude each other; give one of them")
     data = data_of_fields(fields) if fields is not None else pretty if as_pretty else None
     if form is not None:
         show = message_format(form, bytes.hex if as_hex else data or visible)

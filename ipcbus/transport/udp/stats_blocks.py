@@ -134,18 +134,20 @@ class SenderStatsBlock(_StatsBlock):
                 "slowest": slowest.context_id if (slowest := sender.slowest) is not None else 0,
             }
         )
-        self._show_clients(sender.clients)
+        self._show_clients(sender.clients, slowest)
         self._end(now_ns)
 
-    def _show_clients(self, clients: tuple[Client, ...]) -> None:
+    def _show_clients(self, clients: tuple[Client, ...], slowest: Client | None) -> None:
         if self._sender.changes != self._changes:
             self._changes = self._sender.changes
             self._assign_lines(clients)
             self._has_news = True
         for client in clients:
             line = self._lines.get((client.address, client.cookie))
-            if line is not None and self._clients[line]["behind"] != client.behind:
-                self._clients[line]["behind"] = client.behind
+            # While the source waits for a client, that says nothing new, or too seldom.
+            behind = max(client.behind, self._sender.lead - client.lead) if client is slowest else client.behind
+            if line is not None and self._clients[line]["behind"] != behind:
+                self._clients[line]["behind"] = behind
                 self._has_news = True
 
     def _assign_lines(self, clients: tuple[Client, ...]) -> None:

@@ -83,6 +83,18 @@ def test_a_client_of_this_host_tells_more(recorded: Recorded) -> None:
     assert (slot.reception.counters["naks_sent"], slot.reception.unrecovered) == (9, 3)
 
 
+@pytest.mark.parametrize(("waits", "lag"), [(True, 700), (False, 0)])
+def test_what_a_client_of_this_host_that_the_source_waits_for_has_not_got(
+    recorded: Recorded, waits: bool, lag: int
+) -> None:
+    slowest = CONTEXT_ID if waits else 0
+    recorded.uplink(num_clients=1, active=1, slowest=slowest, bytes_sent=5000, msgs_sent=50)
+    recorded.client(0, (1,), context_id=CONTEXT_ID, pid=12, behind=7)
+    recorded.reception(recorded.advert)
+    (slot,) = session_of(recorded).receivers
+    assert slot.lag == lag
+
+
 def test_a_reception_of_which_the_source_tells_nothing(recorded: Recorded) -> None:
     recorded.reception(recorded.advert, state=b"connecting")
     (slot,) = session_of(recorded).receivers

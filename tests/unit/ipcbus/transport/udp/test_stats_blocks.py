@@ -127,6 +127,21 @@ def test_one_that_had_nothing_new_is_due_once_a_second() -> None:
     assert found.board.due_ns == 5 * INTERVAL_NS
 
 
+def test_a_client_that_the_source_waits_for_is_behind_by_all_it_has_not_heard_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Shown()
+    found.join(0)
+    for number in range(5):
+        found.end.send(b"datagram", 1, number, 0)
+    found.show()
+    assert found.clients[0]["behind"] == 0
+    (client,) = found.end.clients
+    monkeypatch.setattr(type(found.end), "slowest", client)
+    found.show()
+    assert found.clients[0]["behind"] == 5
+
+
 def test_clients_keep_their_lines() -> None:
     found = Shown()
     first, second = found.join(0, (1, 2)), found.join(1, (2,))
