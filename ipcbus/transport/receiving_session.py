@@ -514,9 +514,9 @@ class ReceivingSession:
     def _warn_of_kept_view(self) -> None:
         log.warning(
             "an array or view of a message of %s had to leave the ring: it was kept after its callback or lease, or "
-            "half of the ring was read after it. It keeps its bytes, but costs more than a copy, and later views of "
-            "the session may be copies: keep message.data, or copy the array before. More of this kind are only counted "
-            "(views_kept)",
+            "half of the ring was read after it. "
+            "It keeps its bytes, but costs more than a copy, and later views of the session may be copies: keep "
+            "message.data, or copy the array before. More of this kind are only counted (views_kept)",
             self.source_string,
         )
 
