@@ -65,22 +65,6 @@ cdef inline uint64_t slowest_position(Writer *w) noexcept nogil:
     return least
 
 
-cdef inline bint make_room(Writer *w, uint64_t end) noexcept nogil:
-    """Raises the limit so that bytes up to `end` may be written; returns False when readers still need them."""
-    if w.source_paced:
-        w.limit = end + w.intent_step
-        # SYNC intent
-        _atomics.store_relaxed64(&w.header.intent, w.limit)
-        _atomics.fence_release()
-        return True
-    _atomics.fence_full()  # SYNC join
-    w.limit = slowest_position(w) + w.mask + 1
-    if _atomics.load_relaxed32(w.control_cut):
-        w.limit = w.head    # the slots of the readers are lost
-    _atomics.fence_release()  # SYNC evict
-    return end <= w.limit
-
-
 cdef inline bint has_made_room(const Writer *w, uint64_t end) noexcept nogil:
     """Returns whether all readers have read what lies a ring before `end`, so that the bytes up to there may be written.
 
@@ -108,18 +92,28 @@ cdef inline bint has_made_room(const Writer *w, uint64_t end) noexcept nogil:
 
 
 cdef inline bint find_room(Writer *w, uint64_t need) noexcept nogil:
-    """Returns whether `need` bytes may be written at the head, which it may move over memory that is still read."""
-    if not w.longest:
-        return make_room(w, w.head + need)
+    """Raises the limit so that `need` bytes may be written at the head; returns False when readers still need them.
+
+    A writer that goes back may move the head, where no record is open.
+    """
+    cdef uint64_t slowest
+    if w.source_paced:
+        w.limit = w.head + need + w.intent_step
+        # SYNC intent
+        _atomics.store_relaxed64(&w.header.intent, w.limit)
+        _atomics.fence_release()
+        return True
     if not w.used:
         take_back(w)
     _atomics.fence_full()  # SYNC join
-    w.limit = find_place(w, slowest_position(w), need)
+    slowest = slowest_position(w)
+    w.limit = find_place(w, slowest, need) if w.longest else slowest + w.mask + 1
     if _atomics.load_relaxed32(w.control_cut):
         w.limit = w.head    # the slots of the readers are lost
-    # Readers do not look at it: those that observe without a slot do (`ipcbus.stats.peek`).
-    _atomics.store_relaxed64(&w.header.intent, w.limit)
-    _atomics.fence_release()
+    if w.longest:
+        # Readers do not look at it: those that observe without a slot do (`ipcbus.stats.peek`).
+        _atomics.store_relaxed64(&w.header.intent, w.limit)
+    _atomics.fence_release()  # SYNC evict
     return w.head + need <= w.limit
 
 

@@ -9,15 +9,15 @@ from ringbuf cimport _atomics
 from ringbuf._checksum cimport crc32c
 from ringbuf._layout cimport (
     RECEIVER_PACED, RECEIVER_PACED_EVICTS, RECORD_TRAILER, SKIP, SKIPS_KEPT, SLOT_ACTIVE, SOURCE_PACED, WRITER_RUNS, WRITER_SLEEPS,
-    WRITER_WANTS_EVENT, ControlHeader, Record, RingHeader, Slot, Trailer,
+    WRITER_WANTS_EVENT, ControlHeader, Record, RingHeader, Trailer,
 )
 from ringbuf._long_copy cimport LONG_MESSAGE, past_caches_from
 from ringbuf._room cimport SLOT_BYTES, find_room, is_possible, published, slot_at, writer_wait
 from ringbuf._skips cimport may_go_back
-from ringbuf.clock cimport clock_kind, monotonic_ns, read_ticks
+from ringbuf.clock cimport clock_kind, read_ticks
 from ringbuf.headers cimport check_control, check_ring
 from ringbuf.memory cimport Mapping, window_view
-from ringbuf.wake cimport asymmetric, barrier, futex_wait, futex_wake_all
+from ringbuf.wake cimport asymmetric, barrier, futex_wake_all
 
 from ringbuf.ring_errors import SegmentMismatch
 
@@ -287,7 +287,6 @@ cdef class RingWriter:
         self.w.record_max = header.record_max
         self.w.clock = clock_kind()
         self.w.source_paced = header.pacing == SOURCE_PACED
-        self.w.evicts = header.pacing == RECEIVER_PACED_EVICTS
         self.w.checksums = header.checksums != 0
         self.w.trailing_bytes = RECORD_ALIGN + (RECORD_TRAILER if self.w.checksums else 0)
         self.w.fences = not asymmetric()
@@ -304,7 +303,7 @@ cdef class RingWriter:
 
     def go_back(self, uint64_t message_max, uint64_t messages, uint64_t long_from=LONG_MESSAGE):
         cdef uint64_t record
-        if self.w.source_paced or self.w.evicts or self.w.checksums:
+        if self.w.header.pacing != RECEIVER_PACED or self.w.checksums:
             return
         if not self.w.longest:
             self.w.trailing_bytes += RECORD_ALIGN   # room for a skip behind each record

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.look import DistantRing, rings
 from tests.kit.payload import Ledger, balanced
-from tests.kit.peers import PeerProcess, Peers, settled
+from tests.kit.peers import PeerProcess, Peers, joined, settled
 
 LENGTH = 300_000
 SOON = {"liveness_check_interval": 20}
@@ -17,10 +17,7 @@ SOON = {"liveness_check_interval": 20}
 def flowing(peers: Peers, receivers: list[PeerProcess], mode: str = "embedded") -> tuple[PeerProcess, str]:
     """Starts a stream of long messages; returns its process and its source string."""
     sender = peers.start(mode, **SOON)
-    source: str = sender.do("source", topic="t", message_max=LENGTH)
-    for receiver in receivers:
-        receiver.do("receiver", topic="t")
-    sender.do("joined", topic="t", receivers=len(receivers))
+    source = joined(sender, receivers, {"message_max": LENGTH}, {})
     sender.do("stream", topic="t", size=LENGTH)
     for receiver in receivers:
         receiver.do("await_messages", topic="t", count=50)
