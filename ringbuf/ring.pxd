@@ -53,7 +53,6 @@ cdef struct Writer:
     uint32_t slots_max
     uint32_t trailing_bytes         # bytes that must be free behind a record: the frame of the next record (or a whole skip), and the trailer
     bint source_paced
-    bint evicts             # a reader may be evicted (without this field, a send takes 10 ns more: it moves those below)
     bint checksums          # each record ends with a trailer
     bint fences             # each publication executes a fence, as there is no asymmetric one
 

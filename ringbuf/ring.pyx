@@ -287,7 +287,6 @@ cdef class RingWriter:
         self.w.record_max = header.record_max
         self.w.clock = clock_kind()
         self.w.source_paced = header.pacing == SOURCE_PACED
-        self.w.evicts = header.pacing == RECEIVER_PACED_EVICTS
         self.w.checksums = header.checksums != 0
         self.w.trailing_bytes = RECORD_ALIGN + (RECORD_TRAILER if self.w.checksums else 0)
         self.w.fences = not asymmetric()
@@ -304,7 +303,7 @@ cdef class RingWriter:
 
     def go_back(self, uint64_t message_max, uint64_t messages, uint64_t long_from=LONG_MESSAGE):
         cdef uint64_t record
-        if self.w.source_paced or self.w.evicts or self.w.checksums:
+        if self.w.header.pacing != RECEIVER_PACED or self.w.checksums:
             return
         if not self.w.longest:
             self.w.trailing_bytes += RECORD_ALIGN   # room for a skip behind each record
